@@ -1,0 +1,209 @@
+"""From a config mapping to a :class:`ModelArchitecture`: find the family, read it strictly, apply number formats."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from attrs import frozen
+
+from latency_model.errors import InputError, Problems, nearest, shorten
+from latency_model.specs.dtypes import canonical_dtype
+from latency_model.specs.huggingface import dense, latent, mixture
+from latency_model.specs.huggingface.parts import Decoder
+from latency_model.specs.huggingface.quantized import read_formats
+from latency_model.specs.huggingface.reader import Config
+from latency_model.specs.model import Matrix, ModelArchitecture
+from latency_model.specs.quantization import weight_format
+
+__all__ = ["FAMILIES", "architecture_from_config"]
+
+
+@frozen(kw_only=True)
+class Family:
+    """How the configs of one ``model_type`` are read."""
+
+    read: Callable[[Config], Decoder]
+    architectures: tuple[str, ...]
+    mtp: str = ""
+
+
+FAMILIES: Final[dict[str, Family]] = {
+    "llama": Family(read=dense.llama, architectures=("LlamaForCausalLM",)),
+    "mistral": Family(read=dense.mistral, architectures=("MistralForCausalLM",)),
+    "phi3": Family(read=dense.phi3, architectures=("Phi3ForCausalLM",)),
+    "qwen2": Family(read=dense.qwen2, architectures=("Qwen2ForCausalLM",)),
+    "qwen3": Family(read=dense.qwen3, architectures=("Qwen3ForCausalLM",)),
+    "mixtral": Family(read=mixture.mixtral, architectures=("MixtralForCausalLM",)),
+    "qwen2_moe": Family(read=mixture.qwen2_moe, architectures=("Qwen2MoeForCausalLM",)),
+    "qwen3_moe": Family(read=mixture.qwen3_moe, architectures=("Qwen3MoeForCausalLM",)),
+    "deepseek_v2": Family(read=latent.deepseek, architectures=("DeepseekV2ForCausalLM",)),
+    "deepseek_v3": Family(
+        read=latent.deepseek, architectures=("DeepseekV3ForCausalLM",), mtp="num_nextn_predict_layers"
+    ),
+    "kimi_k2": Family(read=latent.deepseek, architectures=(), mtp="num_nextn_predict_layers"),
+    "deepseek_v32": Family(
+        read=latent.deepseek_sparse, architectures=("DeepseekV32ForCausalLM",), mtp="num_nextn_predict_layers"
+    ),
+}
+
+#: Wrappers of a text model with other modalities: the text model's config is nested in ``text_config``.
+NESTED = "text_config"
+INHERITED = ("tie_word_embeddings", "torch_dtype", "dtype", "quantization_config", "compression_config")
+
+#: Keys that change no size and no cost here: token ids, training, rotary settings, routing arithmetic, bookkeeping.
+IGNORED: Final[frozenset[str]] = frozenset(
+    ["_name_or_path", "_source", "_attn_implementation_autoset", "architectures", "auto_map", "attention_dropout", "attn_implementation", "aux_loss_alpha", "bos_token_id", "eos_token_id", "pad_token_id", "chunk_size_feed_forward", "classifier_dropout", "clip_qkv", "embd_pdrop", "ep_size", "hidden_act", "hidden_activation", "hidden_dropout", "initializer_range", "id2label", "label2id", "is_decoder", "is_encoder_decoder", "add_cross_attention", "model_type", "n_group", "topk_group", "topk_method", "norm_topk_prob", "original_max_position_embeddings", "output_attentions", "output_hidden_states", "output_router_logits", "pretraining_tp", "problem_type", "resid_pdrop", "return_dict", "rms_norm_eps", "layer_norm_eps", "norm_eps", "rope_interleave", "rope_local_base_freq", "rope_parameters", "rope_scaling", "rope_theta", "routed_scaling_factor", "router_aux_loss_coef", "router_jitter_noise", "input_jitter_noise", "scoring_func", "seq_aux", "task_specific_params", "tokenizer_class", "transformers_version", "use_cache", "partial_rotary_factor", "rotary_dim", "cross_attention_hidden_size", "finetuning_task", "hidden_dropout_prob", "layer_norm_epsilon", "router_z_loss_coef", "mscale", "seq_length", "tie_encoder_decoder", "unsloth_version", "unsloth_fixed", "tokenizer_vocab_size", "bad_words_ids"]
+)
+
+EXPERT_LIKE: Final = re.compile(r"expert|moe|router", re.IGNORECASE)
+STRUCTURAL: Final = re.compile(
+    r"head|layer|hidden|rank|window|state|conv|vocab|intermediate|quant|size|dim|group|block|pattern|attn|attention"
+    r"|bias|norm|ssm|mamba|linear|chunk|interval|step|num_|_num|n_",
+    re.IGNORECASE,
+)
+
+
+def architecture_from_config(
+    values: Mapping[str, object],
+    *,
+    name: str,
+    where: str,
+    source: str = "",
+    quantization: Mapping[str, object] | None = None,
+) -> ModelArchitecture:
+    """Read a parsed ``config.json``.
+
+    Parameters
+    ----------
+    values : mapping
+        The config.
+    name : str
+        Display name of the model.
+    where : str
+        File name for error sentences.
+    source : str
+        Where the facts come from, for display.
+    quantization : mapping or None
+        A parsed ``hf_quant_config.json`` found next to it.
+    """
+    problems = Problems(where)
+    outer = Config(values, problems)
+    config = text_config(outer)
+    family_name, family, notes = find_family(outer, config)
+    decoder = family.read(config)
+    max_context = config.optional_integer("max_position_embeddings", "max_sequence_length", "n_positions")
+    mtp_layers = config.integer(family.mtp, default=0, low=0) if family.mtp else 0
+    dtype = stored_dtype(config)
+    formats = read_formats(config, dtype, quantization)
+    notes += unread_keys(config, family_name)
+    config.check()
+    embedding = Matrix(
+        name="embed_tokens",
+        inputs=decoder.vocab_size,
+        outputs=decoder.hidden_size,
+        format=weight_format(dtype),
+        split="inputs",
+    )
+    head = Matrix(
+        name="lm_head",
+        inputs=decoder.hidden_size,
+        outputs=decoder.vocab_size,
+        bias=decoder.head_bias,
+        format=weight_format(dtype) if decoder.tied else formats.of("lm_head"),
+        split="outputs",
+    )
+    return ModelArchitecture(
+        name=name,
+        family=family_name,
+        hidden_size=decoder.hidden_size,
+        vocab_size=decoder.vocab_size,
+        layers=formats.applied(decoder.layers),
+        embedding=embedding,
+        head=head,
+        tied=decoder.tied,
+        vectors=decoder.final_norm,
+        kv_dtype=formats.kv_dtype or dtype,
+        max_context=max_context,
+        mtp_layers=mtp_layers,
+        source=source,
+        assumptions=(*notes, *config.assumptions, *config.describe_defaults(), *formats.assumptions),
+    )
+
+
+def text_config(outer: Config) -> Config:
+    """The config of the text model: nested in multimodal wrappers, with what the wrapper states for all."""
+    nested = outer.section(NESTED)
+    if nested is None:
+        return outer
+    inherited = {key: outer.values[key] for key in INHERITED if outer.has(key) and not nested.has(key)}
+    config = Config({**nested.values, **inherited}, outer.problems, nested.path)
+    if nested.has("tie_word_embeddings") and outer.has("tie_word_embeddings"):
+        if nested.get("tie_word_embeddings") != outer.get("tie_word_embeddings"):
+            config.assumptions.append("tie_word_embeddings differs outside text_config; the text model's own is used")
+    return config
+
+
+def find_family(outer: Config, config: Config) -> tuple[str, Family, list[str]]:
+    """The family of a config; an unknown dense one is read as Llama with a note, an unknown MoE is an error."""
+    stated = [config.text("model_type").removesuffix("_text"), outer.text("model_type")]
+    architectures = outer.strings("architectures") or ()
+    for name in stated:
+        if name in FAMILIES:
+            return name, FAMILIES[name], []
+    for name, family in FAMILIES.items():
+        if set(family.architectures) & set(architectures):
+            return name, family, []
+    shown = " / ".join(filter(None, (*stated[:1], *architectures))) or "no model_type"
+    unknown = [key for key in config.values if EXPERT_LIKE.search(str(key)) and is_active(config.values[key])]
+    if unknown:
+        listed = ", ".join(f"{key} = {shorten(config.values[key], 24)}" for key in unknown[:12])
+        config.wrong(
+            "model_type",
+            f"{shorten(shown)} is not a family known here and the config speaks of experts, not understood: {listed}",
+            hint=nearest(stated[0], FAMILIES),
+        )
+        config.check()
+    note = f"model family {shorten(shown)} is not known: read as a dense Llama layout"
+    return "llama", FAMILIES["llama"], [note]
+
+
+def is_active(value: object) -> bool:
+    """True for a value that switches something on: not null, false, zero, one or empty."""
+    return not (value is None or value is False or value in (0, 1) or value in ("", [], {}, ()))
+
+
+def stored_dtype(config: Config) -> str:
+    """The format of weights that are not quantised."""
+    text = config.text("torch_dtype") or config.text("dtype")
+    config.understood.update(("torch_dtype", "dtype"))
+    if not text:
+        config.defaulted["torch_dtype"] = "bf16"
+        return "bf16"
+    try:
+        dtype = canonical_dtype(text)
+    except InputError as error:
+        config.wrong("torch_dtype", f"is not understood: {error}")
+        return "bf16"
+    if dtype not in ("fp32", "bf16", "fp16"):
+        config.wrong("torch_dtype", "must be a 16- or 32-bit format; quantisation is told by quantization_config", text)
+        return "bf16"
+    return dtype
+
+
+def unread_keys(config: Config, family: str) -> list[str]:
+    """Refuse expert-like keys nobody read; list other structural ones as not used."""
+    unread = [key for key in config.unread() if key not in IGNORED]
+    for key in unread:
+        if EXPERT_LIKE.search(str(key)) and is_active(config.values[key]):
+            config.wrong(
+                str(key),
+                f"is not part of the {family} family as known here, and experts change every count",
+                config.values[key],
+                "check model_type, or remove the key if it changes no size",
+            )
+    structural = [str(key) for key in unread if STRUCTURAL.search(str(key)) and is_active(config.values[key])]
+    if not structural:
+        return []
+    return [f"not used by the {family} layout: " + ", ".join(structural[:20])]

@@ -1,0 +1,171 @@
+"""Find a model by name, path or mapping, and read it; every fault of its config is one clear sentence."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from latency_model.errors import InputError, nearest, shorten
+from latency_model.specs.huggingface import architecture_from_config
+from latency_model.specs.model import ModelArchitecture
+
+__all__ = ["load_model", "model_names"]
+
+BUNDLED = Path(__file__).parent / "bundled_models"
+LARGEST_FILE = 4 * 1024 * 1024  # bytes; the longest published config.json we know has 60 kB
+
+#: Other names people use for a bundled model; instruction-tuned variants share the base model's architecture.
+ALIASES = {
+    "llama-3.1-8b": "Meta-Llama-3.1-8B",
+    "llama-3.1-70b": "Meta-Llama-3.1-70B",
+    "nemotron-3-nano-30b-a3b": "NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
+    "nvidia-nemotron-3-nano-30b-a3b": "NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
+    "llama-4-scout": "Llama-4-Scout-17B-16E-Instruct",
+    "mixtral-8x7b": "Mixtral-8x7B-v0.1",
+    "kimi-k2": "Kimi-K2-Instruct",
+}
+VARIANT = re.compile(r"-(instruct|chat|it|base|hf)(-?v?\d[\w.]*)?$")
+
+
+def load_model(model: str | os.PathLike[str] | Mapping[str, object] | ModelArchitecture) -> ModelArchitecture:
+    """Read a model's architecture.
+
+    Parameters
+    ----------
+    model : str, path, mapping or ModelArchitecture
+        A bundled name (case, ``org/`` prefix and underscores do not matter), a ``config.json``, a directory
+        that holds one, or its parsed content.  A ModelArchitecture is returned as it is.
+
+    Returns
+    -------
+    ModelArchitecture
+        Layers, counts and bytes.
+
+    Examples
+    --------
+    >>> load_model("Qwen/Qwen3-30B-A3B").total_parameters
+    30532122624
+    """
+    if isinstance(model, ModelArchitecture):
+        return model
+    if isinstance(model, Mapping):
+        name = model.get("_name_or_path")
+        shown = Path(name).name if isinstance(name, str) and name else "model"
+        return architecture_from_config(model, name=shown, where="config", source="a mapping given by the caller")
+    if not isinstance(model, str | os.PathLike):
+        raise InputError(f"a model is a name, a path, a mapping or a ModelArchitecture, got {shorten(model)}")
+    text = os.fspath(model)
+    if isinstance(text, str):
+        bundled = find_bundled(text)
+        if bundled is not None:
+            return load_bundled(bundled)
+        return load_path(text)
+    raise InputError(f"a model path must be text, got {shorten(model)}")
+
+
+@functools.cache
+def model_names() -> tuple[str, ...]:
+    """Names of the models that ship with the package, sorted.
+
+    >>> "Mixtral-8x7B-v0.1" in model_names()
+    True
+    """
+    return tuple(sorted((entry.stem for entry in BUNDLED.glob("*.json")), key=str.casefold))
+
+
+def find_bundled(text: str) -> str | None:
+    """The bundled model meant by a name, or None."""
+    known = {folded(name): name for name in model_names()} | {folded(k): v for k, v in ALIASES.items()}
+    parts = text.strip().split("/")
+    if len(parts) > 2 or not parts[-1]:
+        return None
+    name = folded(parts[-1])
+    return known.get(name) or known.get(VARIANT.sub("", name))
+
+
+def folded(name: str) -> str:
+    """A name without case and with one kind of separator."""
+    return name.casefold().replace("_", "-").replace(" ", "-").removesuffix(".json")
+
+
+@functools.cache
+def load_bundled(name: str) -> ModelArchitecture:
+    """Read a bundled model once."""
+    path = BUNDLED / f"{name}.json"
+    values = read_json(path)
+    quantization = values.pop("_hf_quant_config", None)
+    return architecture_from_config(
+        values, name=name, where=f"bundled model {name}", source=str(values.pop("_source")), quantization=quantization
+    )
+
+
+def load_path(text: str) -> ModelArchitecture:
+    """Read a ``config.json`` or the directory that holds it."""
+    path = Path(text).expanduser()
+    try:
+        if path.is_dir():
+            if not (path / "config.json").is_file():
+                raise InputError(f"{path}: the directory holds no config.json; download the model's config.json into it")
+            path = path / "config.json"
+        if not path.is_file():
+            hint = nearest(text.split("/")[-1], model_names())
+            raise InputError(f"model {shorten(text)} is neither a bundled model nor a file; {hint}")
+    except (OSError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"model {shorten(text)} cannot be looked up: {reason(error)}") from None
+    beside = path.with_name("hf_quant_config.json")
+    quantization = read_json(beside) if beside.is_file() else None
+    name = path.resolve().parent.name if path.name == "config.json" else path.stem
+    return architecture_from_config(
+        read_json(path), name=name or "model", where=str(path), source=str(path), quantization=quantization
+    )
+
+
+def reason(error: Exception) -> str:
+    """What the operating system says, without the path."""
+    return (getattr(error, "strerror", None) or str(error) or type(error).__name__).lower()
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Parse a JSON object strictly: UTF-8, no NaN, no duplicate keys, not too large, not too deep."""
+    try:
+        size = path.stat().st_size
+        if size > LARGEST_FILE:
+            raise InputError(f"{path}: has {size} bytes, more than the {LARGEST_FILE} a config may have")
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {reason(error)}") from None
+    try:
+        values = json.loads(
+            content.decode("utf-8-sig"), parse_constant=refuse_constant, object_pairs_hook=unique_keys
+        )
+    except RecursionError:
+        raise InputError(f"{path}: is nested too deeply to be a config") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: is not UTF-8 text; a config.json is JSON text") from None
+    except ValueError as error:
+        raise InputError(f"{path}: is not valid JSON: {error}") from None
+    if not isinstance(values, dict):
+        raise InputError(f"{path}: must hold a JSON object, got {shorten(values)}")
+    return values
+
+
+def refuse_constant(name: str) -> object:
+    """JSON has no NaN or Infinity."""
+    raise ValueError(f"{name} is not a JSON value")
+
+
+def unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """An object whose keys are all different."""
+    values = dict(pairs)
+    if len(values) != len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise ValueError(f"the key {shorten(twice)} occurs twice")
+    return values
