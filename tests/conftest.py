@@ -1,0 +1,20 @@
+"""Settings shared by all tests: how hypothesis searches, and which tests need what is not installed."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+
+from hypothesis import HealthCheck, settings
+
+# Neither profile has a deadline: a slow machine is not a broken law. CI repeats the same examples every time;
+# at a desk each run looks somewhere new.
+settings.register_profile(
+    "desk", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("ci", parent=settings.get_profile("desk"), max_examples=100, derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "desk")
+
+# Oracle tests (`make oracle`) import torch and transformers at the top of files named test_*oracle*.py.
+ORACLES = ("torch", "transformers")
+collect_ignore_glob = [] if all(map(importlib.util.find_spec, ORACLES)) else ["*oracle*"]

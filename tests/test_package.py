@@ -1,0 +1,78 @@
+"""The hardware profiles travel with the package: from a checkout, an editable install, and a built wheel."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PROFILES = sorted(path.stem for path in (ROOT / "hardware_profiles").glob("*.toml"))
+
+# Prints where the package came from, then each profile's name; a profile that does not load is a traceback.
+LOAD_ALL = """
+import sys
+import latency_model as lm
+lines = [lm.__file__, *(lm.load_hardware(name).name for name in sys.argv[1:])]
+sys.stdout.write("\\n".join(lines))
+"""
+
+
+def build(hook: str, folder: Path) -> Path:
+    """Unpack into ``folder`` what one of the build backend's hooks makes of this checkout."""
+    code = f"import sys; from hatchling.build import {hook}; {hook}(sys.argv[1])"
+    subprocess.run([sys.executable, "-c", code, str(folder)], cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = folder.glob("*.whl")
+    unpacked = folder / "unpacked"
+    zipfile.ZipFile(wheel).extractall(unpacked)
+    return unpacked
+
+
+@pytest.fixture(params=["checkout", "editable", "wheel"])
+def installation(request, tmp_path):
+    """The folders on ``sys.path`` and the one the package must come from, for each way to install it."""
+    if request.param == "checkout":
+        return [ROOT], ROOT
+    if request.param == "editable":
+        site = build("build_editable", tmp_path)
+        (link,) = site.glob("*.pth")
+        assert not (site / "latency_model").exists(), "an editable install must not copy what it points at"
+        return [site, Path(link.read_text().strip())], ROOT
+    site = build("build_wheel", tmp_path)
+    return [site], site
+
+
+def test_every_hardware_profile_loads_from_every_kind_of_installation(installation, tmp_path):
+    path, origin = installation
+    process = subprocess.run(
+        [sys.executable, "-c", LOAD_ALL, *PROFILES],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert process.returncode == 0, process.stderr
+    package, *names = process.stdout.splitlines()
+    assert Path(package).parent.parent == origin
+    assert names == PROFILES
+    assert "h100-sxm" in names
+
+
+def test_the_wheel_holds_the_package_its_profiles_its_types_and_its_licence(tmp_path):
+    site = build("build_wheel", tmp_path)
+    packed = {path.relative_to(site).as_posix() for path in site.rglob("*") if path.is_file()}
+    source = {
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "latency_model").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert source <= packed
+    assert "latency_model/py.typed" in packed
+    assert {f"latency_model/hardware_profiles/{name}.toml" for name in PROFILES} <= packed
+    assert any(name.endswith("licenses/LICENSE") for name in packed)
+    assert not any(name.startswith(("tests/", "docs/")) for name in packed)
