@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from latency_model.specs.hardware import hardware_names
+
 ROOT = Path(__file__).parent.parent
-PROFILES = sorted(path.stem for path in (ROOT / "hardware_profiles").glob("*.toml"))
+
 
 # Prints where the package came from, then each profile's name; a profile that does not load is a traceback.
 LOAD_ALL = """
@@ -49,7 +51,7 @@ def installation(request, tmp_path):
 def test_every_hardware_profile_loads_from_every_kind_of_installation(installation, tmp_path):
     path, origin = installation
     process = subprocess.run(
-        [sys.executable, "-c", LOAD_ALL, *PROFILES],
+        [sys.executable, "-c", LOAD_ALL],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path))},
         capture_output=True,
@@ -59,20 +61,24 @@ def test_every_hardware_profile_loads_from_every_kind_of_installation(installati
     assert process.returncode == 0, process.stderr
     package, *names = process.stdout.splitlines()
     assert Path(package).parent.parent == origin
-    assert names == PROFILES
+    assert names == list(hardware_names())
     assert "h100-sxm" in names
+
+
+def files_under(folder: Path, root: Path | None = None) -> set[str]:
+    """Paths of a folder's files, caches left out, relative to ``root``."""
+    return {
+        path.relative_to(root or folder).as_posix()
+        for path in folder.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
 
 
 def test_the_wheel_holds_the_package_its_profiles_its_types_and_its_licence(tmp_path):
     site = build("build_wheel", tmp_path)
-    packed = {path.relative_to(site).as_posix() for path in site.rglob("*") if path.is_file()}
-    source = {
-        path.relative_to(ROOT).as_posix()
-        for path in (ROOT / "latency_model").rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
-    }
-    assert source <= packed
+    packed = files_under(site)
+    profiles = {f"latency_model/{name}" for name in files_under(ROOT / "hardware_profiles", ROOT)}
+    assert files_under(ROOT / "latency_model", ROOT) | profiles <= packed
     assert "latency_model/py.typed" in packed
-    assert {f"latency_model/hardware_profiles/{name}.toml" for name in PROFILES} <= packed
     assert any(name.endswith("licenses/LICENSE") for name in packed)
     assert not any(name.startswith(("tests/", "docs/")) for name in packed)
