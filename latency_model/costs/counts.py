@@ -1,0 +1,501 @@
+"""FLOPs, bytes and kernels of every operation of one engine step, per device.  Counts, never a time.
+
+Three functions, because three things decide them: :func:`token_operations` depends on how many tokens the step
+feeds, :func:`expert_operations` on how they group into sequences, :func:`context_operations` also on what is
+cached.  Each returns :class:`Operation` objects whose arrays have the broadcast shape of what they depend on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from attrs import field, frozen
+from numpy.typing import NDArray
+
+from latency_model.formulas.routing import distinct_experts
+from latency_model.specs.dtypes import dtype_bytes
+from latency_model.specs.model import (
+    VECTOR_BYTES,
+    Attention,
+    DenseMLP,
+    Indexer,
+    LatentAttention,
+    Layer,
+    Matrix,
+    ModelArchitecture,
+    MoE,
+    Projection,
+    RecurrentMixer,
+)
+from latency_model.specs.parallelism import Parallelism
+from latency_model.specs.precision import DTypes
+from latency_model.specs.routing import Routing
+
+__all__ = [
+    "Operation",
+    "context_operations",
+    "expert_operations",
+    "projection_operation",
+    "rank_weight_bytes",
+    "token_operations",
+    "visible_pairs",
+]
+
+FloatArray = NDArray[np.floating[Any]]
+
+
+@frozen(kw_only=True, eq=False)
+class Operation:
+    """One kernel, or a fused group, as one device executes it ``repeats`` times in a step.
+
+    Parameters
+    ----------
+    name : str
+        What it is, e.g. ``qkv``.
+    group : str
+        Whose bytes it moves: ``weights``, ``experts``, ``KV``, ``state``, ``activations`` or ``communication``.
+    kind : str
+        Which efficiency constants apply: ``gemm``, ``moe``, ``attention_decode``, ``all_reduce``...
+    dtype : str
+        Number format of its arithmetic.
+    flops, traffic : ndarray
+        FLOPs [FLOP] and bytes [B] of ONE execution; for communication ``traffic`` is what crosses the link.
+    kernels : float
+        Launches of one execution [1].
+    repeats : int
+        Executions in the step [1].
+    """
+
+    name: str
+    group: str
+    kind: str
+    dtype: str
+    flops: FloatArray = field(converter=np.asarray)
+    traffic: FloatArray = field(converter=np.asarray)
+    kernels: float = 1.0
+    repeats: int = 1
+
+
+def visible_pairs(tokens: FloatArray, context: FloatArray, window: float | None) -> FloatArray:
+    """Pairs (query, key) that causal attention computes for ``tokens`` new tokens after ``context`` cached ones.
+
+    Σ_{i=1..n} min(S + i, w) [1]: a rectangle n·S and a triangle n(n + 1)/2 while nothing leaves the window.
+
+    >>> float(visible_pairs(3.0, 10.0, None)), float(visible_pairs(3.0, 10.0, 12))
+    (36.0, 35.0)
+    """
+    if window is None:
+        return tokens * context + tokens * (tokens + 1) / 2
+    growing = np.clip(window - context, 0.0, tokens)
+    return growing * context + growing * (growing + 1) / 2 + (tokens - growing) * window
+
+
+def token_operations(
+    model: ModelArchitecture,
+    *,
+    tokens: FloatArray,
+    sampled: FloatArray,
+    parallelism: Parallelism,
+    dtypes: DTypes,
+) -> Iterator[Operation]:
+    """Everything that depends only on how many tokens the step feeds.
+
+    Parameters
+    ----------
+    model : ModelArchitecture
+        The network.
+    tokens : ndarray
+        Tokens fed on one replica, t = B·n [token].
+    sampled : ndarray
+        Rows that pass through the LM head [token]: all of them to verify, one a sequence after a prefill.
+    parallelism, dtypes
+        Layout and number formats.
+    """
+    for layer, count in model.layer_kinds:
+        yield from _layer_token_operations(layer, count, model.hidden_size, tokens, parallelism, dtypes)
+    width = dtypes.activation_bytes
+    yield Operation(
+        name="embedding",
+        group="activations",
+        kind="elementwise",
+        dtype=dtypes.activations,
+        flops=np.zeros_like(tokens),
+        traffic=2.0 * tokens * model.hidden_size * width,
+    )
+    head = Projection(name="lm_head", matrices=(model.head,))
+    yield projection_operation(head, sampled, parallelism=parallelism, dtypes=dtypes, kv_heads=None)
+    if parallelism.pp > 1:
+        hop = tokens * model.hidden_size * width
+        yield _communication("pipeline hop", "p2p", hop, parallelism.pp - 1, dtypes)
+
+
+def _layer_token_operations(
+    layer: Layer, count: int, hidden: int, tokens: FloatArray, parallelism: Parallelism, dtypes: DTypes
+) -> Iterator[Operation]:
+    """Matrix products, element-wise work and all-reduces of ``count`` equal layers."""
+
+    def product(projection: Projection, kernels: float = 1.0) -> Operation:
+        return projection_operation(
+            projection, tokens, parallelism=parallelism, dtypes=dtypes, kv_heads=kv_heads, repeats=count, kernels=kernels
+        )
+
+    mixer = layer.mixer
+    kv_heads = mixer.kv_heads if isinstance(mixer, Attention) else None
+    blocks = layer.feed_forward
+    if mixer is not None:
+        yield from (product(projection) for projection in mixer.projections)
+        if isinstance(mixer, LatentAttention) and mixer.indexer is not None:
+            yield from (product(projection) for projection in mixer.indexer.projections)
+    for block in blocks:
+        if isinstance(block, MoE):
+            # Its launch is part of the overhead of the fused MoE layer.
+            yield product(block.router, kernels=0.0)
+            yield from (product(projection) for projection in block.shared)
+        else:
+            yield from (product(projection) for projection in block.projections)
+    yield _elementwise(layer, count, hidden, tokens, parallelism, dtypes)
+    if parallelism.tp > 1:
+        message = tokens * hidden * dtypes.activation_bytes
+        # Experts on other replicas combine their own outputs: see expert_operations.
+        local = any(isinstance(block, DenseMLP) or parallelism.dp == 1 for block in blocks)
+        moved = 2.0 * (parallelism.tp - 1) / parallelism.tp * message
+        yield _communication("all-reduce", "all_reduce", moved, count * ((mixer is not None) + local), dtypes)
+
+
+def projection_operation(
+    projection: Projection,
+    tokens: FloatArray,
+    *,
+    parallelism: Parallelism,
+    dtypes: DTypes,
+    kv_heads: int | None,
+    repeats: int = 1,
+    kernels: float = 1.0,
+) -> Operation:
+    """One fused matrix product of ``tokens`` rows on one rank: F = 2·t·in·out, M = weights + t·(in + out)·b.
+
+    equations.md section 2 (standard GEMM count); matrices of a projection read the same input once.
+    """
+    shapes = [_rank_shape(matrix, parallelism.tp, kv_heads) for matrix in projection.matrices]
+    weights = sum(
+        matrix.format.matrix_bytes(inputs, outputs)
+        for matrix, (inputs, outputs) in zip(projection.matrices, shapes, strict=True)
+    )
+    elements = sum(inputs * outputs for inputs, outputs in shapes)
+    moved = shapes[0][0] + sum(outputs for _, outputs in shapes)
+    return Operation(
+        name=projection.name,
+        group="weights",
+        kind="gemm",
+        dtype=_arithmetic(projection.matrices[0], dtypes),
+        flops=2.0 * tokens * elements,
+        traffic=weights + tokens * moved * dtypes.activation_bytes,
+        kernels=kernels,
+        repeats=repeats,
+    )
+
+
+def _arithmetic(matrix: Matrix, dtypes: DTypes) -> str:
+    """Format of the multiplication: 16-bit weights follow the activations, others their own format."""
+    return dtypes.activations if matrix.format.compute in ("bf16", "fp16") else matrix.format.compute
+
+
+def _rank_shape(matrix: Matrix, tp: int, kv_heads: int | None) -> tuple[int, int]:
+    """Shape one tensor-parallel rank multiplies; KV heads replicate once ranks outnumber them."""
+    if matrix.split == "outputs":
+        return matrix.inputs, _share(matrix.outputs, tp)
+    if matrix.split == "inputs":
+        return _share(matrix.inputs, tp), matrix.outputs
+    if matrix.split == "kv_heads":
+        return matrix.inputs, _share(matrix.outputs, min(tp, kv_heads or tp))
+    return matrix.inputs, matrix.outputs
+
+
+def _share(size: int, ranks: int) -> int:
+    """The largest share when ``size`` is divided over ``ranks``."""
+    return -(-size // ranks)
+
+
+def _elementwise(
+    layer: Layer, count: int, hidden: int, tokens: FloatArray, parallelism: Parallelism, dtypes: DTypes
+) -> Operation:
+    """Norms with residual, rotary embedding and activations: traffic only, no FLOPs worth counting.
+
+    A fused add-and-norm reads and writes residual and activation (4h); rotary reads and writes queries and keys;
+    a gated activation reads two widths and writes one.  Routed experts fuse theirs.
+    """
+    mixer, tp = layer.mixer, parallelism.tp
+    elements, kernels = 0.0, 0
+    if mixer is not None:
+        elements += 4.0 * hidden
+        kernels += 1
+    if isinstance(mixer, Attention):
+        elements += 2.0 * (mixer.heads + mixer.kv_heads) * mixer.key_dim / tp
+        kernels += 1
+    elif isinstance(mixer, LatentAttention):
+        elements += 2.0 * (mixer.heads / tp + 1) * mixer.rope_dim + 2.0 * mixer.latent_rank
+        kernels += 1
+    for block in layer.feed_forward:
+        elements += 4.0 * hidden
+        kernels += 1
+        dense = block.shared if isinstance(block, MoE) else block.projections
+        if dense:
+            first = sum(matrix.outputs for matrix in dense[0].matrices)
+            elements += 1.5 * first / tp
+            kernels += 1
+    return Operation(
+        name="norms and activations",
+        group="activations",
+        kind="elementwise",
+        dtype=dtypes.activations,
+        flops=np.zeros_like(tokens),
+        traffic=tokens * elements * dtypes.activation_bytes,
+        kernels=float(kernels),
+        repeats=count,
+    )
+
+
+def _communication(name: str, kind: str, moved: FloatArray, repeats: int, dtypes: DTypes) -> Operation:
+    return Operation(
+        name=name,
+        group="communication",
+        kind=kind,
+        dtype=dtypes.activations,
+        flops=np.zeros_like(moved),
+        traffic=moved,
+        repeats=repeats,
+    )
+
+
+def rank_weight_bytes(model: ModelArchitecture, parallelism: Parallelism) -> float:
+    """Bytes of weights on the fullest device: matrices in their shares, norms on every rank [B]."""
+    tp = parallelism.tp
+    layers = 0.0
+    for layer, count in model.layer_kinds:
+        kv_heads = layer.mixer.kv_heads if isinstance(layer.mixer, Attention) else None
+        experts = {id(p) for block in layer.feed_forward if isinstance(block, MoE) for p in block.expert}
+        held = VECTOR_BYTES * layer.all_vectors
+        for projection, copies in layer.projections():
+            routed = id(projection) in experts
+            ranks = parallelism.expert_tp if routed else tp
+            shares = (_rank_bytes(matrix, ranks, kv_heads) for matrix in projection.matrices)
+            held += sum(shares) * (_share(copies, parallelism.ep) if routed else copies)
+        layers += count * held
+    ends = model.embedding.bytes + (0.0 if model.tied else model.head.bytes)
+    return layers / parallelism.pp + ends / tp
+
+
+def _rank_bytes(matrix: Matrix, tp: int, kv_heads: int | None) -> float:
+    inputs, outputs = _rank_shape(matrix, tp, kv_heads)
+    return matrix.format.matrix_bytes(inputs, outputs) + VECTOR_BYTES * matrix.bias
+
+
+def expert_operations(
+    model: ModelArchitecture,
+    *,
+    batch: FloatArray,
+    tokens_per_sequence: FloatArray,
+    routing: Routing,
+    parallelism: Parallelism,
+    dtypes: DTypes,
+) -> Iterator[Operation]:
+    """Routed experts: what the step's sequences load and multiply, with dispatch and combine across replicas.
+
+    M = U·(bytes of one expert) + activations, F = 2·t·k·(weights of one expert), over the ranks that share them;
+    U distinct experts follow from ``routing``.
+    """
+    layouts: dict[MoE, int] = {}
+    for layer, count in model.layer_kinds:
+        for block in layer.feed_forward:
+            if isinstance(block, MoE):
+                layouts[block] = layouts.get(block, 0) + count
+    for block, count in layouts.items():
+        touched = distinct_experts(
+            block.num_experts,
+            block.top_k,
+            tokens_per_sequence,
+            batch,
+            persistence=routing.persistence,
+            stickiness=routing.stickiness,
+            popularity_cv=routing.popularity_cv,
+        )
+        visits = batch * tokens_per_sequence * block.top_k / parallelism.ep
+        weights, elements, moved = 0.0, 0, 0
+        for projection in block.expert:
+            for matrix in projection.matrices:
+                inputs, outputs = _rank_shape(matrix, parallelism.expert_tp, None)
+                weights += matrix.format.matrix_bytes(inputs, outputs)
+                elements += inputs * outputs
+                moved += inputs + outputs
+        yield Operation(
+            name="routed experts",
+            group="experts",
+            kind="moe",
+            dtype=_arithmetic(block.expert[0].matrices[0], dtypes),
+            flops=2.0 * visits * elements,
+            traffic=touched / parallelism.ep * weights + visits * moved * dtypes.activation_bytes,
+            repeats=count,
+        )
+        if parallelism.dp > 1:
+            # With EP a token travels to each rank that holds one of its experts; without, to every replica.
+            ep = parallelism.ep
+            copies = min(block.top_k, ep) * (1.0 - 1.0 / ep) if ep > 1 else parallelism.dp - 1.0
+            sent = batch * tokens_per_sequence / parallelism.dp * model.hidden_size * copies
+            yield _communication(
+                "dispatch and combine", "all_to_all", sent * dtypes.activation_bytes, 2 * count, dtypes
+            )
+
+
+def context_operations(
+    model: ModelArchitecture,
+    *,
+    batch: FloatArray,
+    tokens_per_sequence: FloatArray,
+    context: FloatArray,
+    kv_reread: float,
+    prefill: bool,
+    parallelism: Parallelism,
+    dtypes: DTypes,
+) -> Iterator[Operation]:
+    """Mixers: softmax attention over the cache, latent attention, recurrent state.  ``batch`` is one replica's."""
+    mixers: dict[Attention | LatentAttention | RecurrentMixer, int] = {}
+    for layer, count in model.layer_kinds:
+        if layer.mixer is not None:
+            mixers[layer.mixer] = mixers.get(layer.mixer, 0) + count
+    rereads = 1.0 + kv_reread * (tokens_per_sequence - 1.0)
+    cache = dtypes.kv or model.kv_dtype
+    for mixer, count in mixers.items():
+        if isinstance(mixer, RecurrentMixer):
+            yield _recurrence(mixer, count, batch, tokens_per_sequence, prefill, parallelism, dtypes)
+        elif isinstance(mixer, LatentAttention):
+            yield from _latent_attention(
+                mixer, count, batch, tokens_per_sequence, context, rereads, prefill, parallelism, dtypes, cache
+            )
+        else:
+            yield _attention(
+                mixer, count, batch, tokens_per_sequence, context, rereads, prefill, parallelism, dtypes, cache
+            )
+
+
+def _kernel(prefill: bool) -> str:
+    return "attention_prefill" if prefill else "attention_decode"
+
+
+def _attention(
+    mixer: Attention,
+    count: int,
+    batch: FloatArray,
+    tokens: FloatArray,
+    context: FloatArray,
+    rereads: FloatArray,
+    prefill: bool,
+    parallelism: Parallelism,
+    dtypes: DTypes,
+    cache: str,
+) -> Operation:
+    """GQA: F = 2·pairs·H·(d_k + d_v), M = ρ·S·H_kv·(d_k + d_v)·b_kv read, new tokens written; per sequence."""
+    heads = mixer.heads / parallelism.tp
+    kv_share = max(mixer.kv_heads / parallelism.tp, 1.0) / mixer.kv_heads
+    width = mixer.key_dim + mixer.value_dim
+    stored = mixer.kv_heads * width * kv_share * dtype_bytes(cache)
+    seen = context if mixer.window is None else np.minimum(context, mixer.window)
+    written = 0.0 if mixer.shares_cache else stored * tokens
+    activations = tokens * heads * width * dtypes.activation_bytes
+    return Operation(
+        name="attention" if mixer.window is None else "windowed attention",
+        group="KV",
+        kind=_kernel(prefill),
+        dtype=dtypes.activations,
+        flops=batch * 2.0 * visible_pairs(tokens, context, mixer.window) * heads * width,
+        traffic=batch * (rereads * seen * stored + written + activations),
+        repeats=count,
+    )
+
+
+def _latent_attention(
+    mixer: LatentAttention,
+    count: int,
+    batch: FloatArray,
+    tokens: FloatArray,
+    context: FloatArray,
+    rereads: FloatArray,
+    prefill: bool,
+    parallelism: Parallelism,
+    dtypes: DTypes,
+    cache: str,
+) -> Iterator[Operation]:
+    """MLA: absorbed, F = 2·pairs·H·(2r + r_p), M = ρ·S·(r + r_p)·b_kv, the cache on every rank.
+
+    A prefill multiplies unabsorbed heads instead: F = 2·pairs·H·(d_nope + r_p + d_v).
+    """
+    heads = mixer.heads / parallelism.tp
+    stored = mixer.cache_elements_per_token * dtype_bytes(cache)
+    chosen = None if mixer.indexer is None else mixer.indexer.top_k
+    seen = context if chosen is None else np.minimum(context, chosen)
+    if prefill:
+        pair_flops = mixer.nope_dim + mixer.rope_dim + mixer.value_dim
+    else:
+        pair_flops = 2 * mixer.latent_rank + mixer.rope_dim
+    activations = tokens * heads * pair_flops * dtypes.activation_bytes
+    yield Operation(
+        name="latent attention",
+        group="KV",
+        kind=_kernel(prefill),
+        dtype=dtypes.activations,
+        flops=batch * 2.0 * visible_pairs(tokens, context, chosen) * heads * pair_flops,
+        traffic=batch * (rereads * seen * stored + tokens * stored + activations),
+        repeats=count,
+    )
+    if mixer.indexer is not None:
+        yield _indexer(mixer.indexer, count, batch, tokens, context, rereads, prefill, dtypes)
+
+
+def _indexer(
+    indexer: Indexer,
+    count: int,
+    batch: FloatArray,
+    tokens: FloatArray,
+    context: FloatArray,
+    rereads: FloatArray,
+    prefill: bool,
+    dtypes: DTypes,
+) -> Operation:
+    """Scores of every cached token: F = 2·pairs·H_i·d_i, M = ρ·S·(bytes of one index key); on every rank."""
+    return Operation(
+        name="sparse-attention indexer",
+        group="KV",
+        kind=_kernel(prefill),
+        dtype=dtypes.activations,
+        flops=batch * 2.0 * visible_pairs(tokens, context, None) * indexer.heads * indexer.dim,
+        traffic=batch * (rereads * context + tokens) * indexer.cache_bytes_per_token,
+        repeats=count,
+    )
+
+
+def _recurrence(
+    mixer: RecurrentMixer,
+    count: int,
+    batch: FloatArray,
+    tokens: FloatArray,
+    prefill: bool,
+    parallelism: Parallelism,
+    dtypes: DTypes,
+) -> Operation:
+    """Recurrent state: read once, updated for each token in turn; no growth with context.
+
+    Verification writes the state after every token, since any of them may be the last accepted one; a prefill
+    writes it once.
+    """
+    writes = 1.0 if prefill else tokens
+    return Operation(
+        name="recurrent state",
+        group="state",
+        kind="elementwise",
+        dtype=dtypes.activations,
+        flops=batch * tokens * mixer.flops_per_token / parallelism.tp,
+        traffic=batch * (1.0 + writes) * mixer.state_bytes / parallelism.tp,
+        kernels=2.0,  # convolution and recurrence
+        repeats=count,
+    )

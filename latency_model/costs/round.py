@@ -1,0 +1,423 @@
+"""One speculative round: draft γ tokens, verify γ + 1, accept some; against plain decoding of the same engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from attrs import field, frozen
+from numpy.typing import ArrayLike, NDArray
+
+from latency_model.costs.counts import projection_operation
+from latency_model.costs.grid import blocks
+from latency_model.costs.setting import Setting
+from latency_model.costs.step import NO_SCALES, Component, Scales, StepCost, evaluate, timed
+from latency_model.errors import InputError
+from latency_model.specs.acceptance import Acceptance
+from latency_model.specs.draft import Draft
+from latency_model.specs.engine import EngineOverheads
+from latency_model.specs.hardware import HardwareProfile
+from latency_model.specs.model import ModelArchitecture
+from latency_model.specs.parallelism import Parallelism
+from latency_model.specs.precision import DTypes
+from latency_model.specs.routing import Routing
+from latency_model.specs.workload import checked_numbers, checked_price
+
+__all__ = ["NOT_MODELLED", "Round", "RoundCost", "round_cost", "speculate"]
+
+FloatArray = NDArray[np.floating[Any]]
+
+#: What every round leaves out, printed with results.
+NOT_MODELLED = (
+    "interference of prefills and of sequences at other contexts in the same batch",
+    "acceptance that changes with batch, context or temperature",
+    "the drafter's pass over the tokens accepted in the last round",
+    "overlap of communication with compute, hot experts, network beyond one link domain",
+)
+
+#: Points evaluated at once by :func:`speculate`; a few arrays of this size stay near the caches.
+BLOCK = 1 << 16
+
+
+@frozen(kw_only=True, eq=False, slots=False)
+class RoundCost:
+    """Seconds of a round and of the plain step it replaces, itemised; acceptance plays no part here.
+
+    Attributes
+    ----------
+    baseline, verify : StepCost
+        A step of one token and of γ + 1 tokens per sequence, from the same model.
+    draft_step : StepCost or None
+        One pass of the drafter's network.
+    passes : ndarray
+        Passes a round takes: γ, 1 for block drafters, 0 without a network or at γ = 0 [1].
+    once : tuple of Component
+        Drafter work done once a round (feature fusion).
+    drafting : ndarray
+        1 where γ > 0, else 0 [1].
+    host_per_round, host_per_pass, proposal_time : float
+        Rejection sampling and host work per round, per drafter pass, and of proposers without a network [s].
+    tax : float
+        Relative slow-down of every step for merely enabling speculation, γ = 0 excluded [1].
+    """
+
+    baseline: StepCost
+    verify: StepCost
+    draft_step: StepCost | None
+    passes: FloatArray
+    once: tuple[Component, ...]
+    drafting: FloatArray
+    host_per_round: float
+    host_per_pass: float
+    proposal_time: float
+    tax: float = 0.0
+
+    def draft_time(self, scales: Scales = NO_SCALES) -> FloatArray:
+        """Seconds spent drafting in a round, γ = 0 gives 0 [s]."""
+        total = self.drafting * self.proposal_time
+        if self.draft_step is not None:
+            host = self.host_per_pass * scales.get(("engine", "overhead"), 1.0)
+            once = sum((component.time(scales) for component in self.once), np.zeros(()))
+            total = total + self.passes * (self.draft_step.scaled_time(scales) + host) + self.drafting * once
+        return np.asarray(total * scales.get(("draft", "time"), 1.0))
+
+    def overhead_time(self, scales: Scales = NO_SCALES) -> FloatArray:
+        """Seconds of rejection sampling, host work and the tax of enabling speculation [s]."""
+        host = self.drafting * self.host_per_round * scales.get(("engine", "overhead"), 1.0)
+        return np.asarray(host + self.tax * self.drafting * self.verify.scaled_time(scales))
+
+    def time(self, scales: Scales = NO_SCALES) -> FloatArray:
+        """Seconds of a round [s]; at γ = 0 exactly the plain step."""
+        return self.draft_time(scales) + self.verify.scaled_time(scales) + self.overhead_time(scales)
+
+    def terms(self) -> dict[str, FloatArray]:
+        """Seconds of a round by what they are spent on; they add up to :meth:`time` [s].
+
+        Drafting is one term: what it is made of is in :attr:`Round.components`.
+        """
+        terms = dict(self.verify.terms())
+        terms["engine overhead"] = terms["engine overhead"] + self.overhead_time()
+        terms["drafting"] = self.draft_time()
+        return terms
+
+
+def round_cost(
+    setting: Setting,
+    draft: Draft,
+    *,
+    batch: FloatArray,
+    context: FloatArray,
+    draft_length: FloatArray,
+    speculation_tax: float = 0.0,
+) -> RoundCost:
+    """Cost of a round for checked float arrays; see :func:`speculate`."""
+    one = np.ones(())
+    drafting = np.where(draft_length > 0, 1.0, 0.0)
+    own = setting.for_draft(draft)
+    draft_step, passes, once = None, np.zeros(()), ()
+    if own is not None:
+        seen = context if draft.kv_budget is None else np.minimum(context, draft.kv_budget)
+        in_one_pass = draft.kind == "parallel"
+        fed = np.maximum(draft_length, 1.0) if in_one_pass else one
+        passes = drafting if in_one_pass else draft_length
+        draft_step = evaluate(own, batch=batch, tokens_per_sequence=fed, context=seen)
+        fusion = draft.feature_fusion(setting.model)
+        if fusion is not None:
+            rows = batch * (draft_length + 1.0)
+            once = timed(
+                [
+                    projection_operation(
+                        fusion, rows, parallelism=own.parallelism, dtypes=own.dtypes, kv_heads=None
+                    )
+                ],
+                own,
+            )
+    return RoundCost(
+        baseline=evaluate(setting, batch=batch, tokens_per_sequence=one, context=context),
+        verify=evaluate(setting, batch=batch, tokens_per_sequence=draft_length + 1.0, context=context),
+        draft_step=draft_step,
+        passes=passes,
+        once=once,
+        drafting=drafting,
+        host_per_round=setting.engine.per_round.value,
+        host_per_pass=setting.engine.per_draft_step.value,
+        proposal_time=draft.host_time,
+        tax=speculation_tax,
+    )
+
+
+@frozen(kw_only=True, eq=False, slots=False)
+class Round:
+    """What speculation buys at every point asked; arrays have the broadcast shape of batch, context, draft length.
+
+    Attributes
+    ----------
+    batch, context, draft_length : ndarray
+        What was asked [1], [token], [token].
+    tokens_per_round : ndarray
+        Ω, bonus token included [token].
+    baseline_time, time : ndarray
+        Seconds of a plain step and of a round [s].
+    draft_time, verify_time, overhead_time : ndarray
+        The parts of :attr:`time` [s].
+    devices : int
+        Devices of the target's layout [1].
+    price : float or None
+        Price of one device [$/h].
+    assumptions, not_modelled, sources : tuple of str
+        What was taken for granted, left out, and where the numbers come from.
+    """
+
+    batch: FloatArray
+    context: FloatArray
+    draft_length: FloatArray
+    tokens_per_round: FloatArray
+    baseline_time: FloatArray
+    draft_time: FloatArray
+    verify_time: FloatArray
+    overhead_time: FloatArray
+    setting: Setting = field(repr=False)
+    draft: Draft = field(repr=False)
+    acceptance: Acceptance = field(repr=False)
+    speculation_tax: float = 0.0
+    price: float | None = None
+    assumptions: tuple[str, ...] = field(default=(), repr=False)
+    not_modelled: tuple[str, ...] = field(default=NOT_MODELLED, repr=False)
+
+    @property
+    def time(self) -> FloatArray:
+        """Seconds of a round [s]."""
+        return self.draft_time + self.verify_time + self.overhead_time
+
+    @property
+    def speedup(self) -> FloatArray:
+        """Ω·T_T(B, 1) / T_round [1]: MagicDec arXiv 2408.11049 eq. 1, MoESD arXiv 2505.19645 eq. 4."""
+        return self.tokens_per_round * self.baseline_time / self.time
+
+    @property
+    def tpot(self) -> FloatArray:
+        """Mean seconds per output token of one sequence [s/token]."""
+        return self.time / self.tokens_per_round
+
+    @property
+    def tokens_per_second_per_sequence(self) -> FloatArray:
+        """Output tokens a second each sequence sees [token/s]."""
+        return self.tokens_per_round / self.time
+
+    @property
+    def tokens_per_second_per_device(self) -> FloatArray:
+        """Output tokens a second over all sequences, per device [token/s]; pipeline stages all stay busy."""
+        layout = self.setting.parallelism
+        return self.batch * layout.pp * self.tokens_per_second_per_sequence / layout.devices
+
+    @property
+    def target_efficiency(self) -> FloatArray:
+        """T_T(B, 1)/T_T(B, γ + 1) [1], MoESD arXiv 2505.19645: how much of free verification the target gives."""
+        return self.baseline_time / self.verify_time
+
+    @property
+    def dollars_per_million_tokens(self) -> FloatArray | None:
+        """Price of a million output tokens [$], where a price per device is known."""
+        if self.price is None:
+            return None
+        return np.asarray(self.price / 3600.0 * 1e6 / self.tokens_per_second_per_device)
+
+    @cached_property
+    def cost(self) -> RoundCost:
+        """The itemised cost behind the numbers, computed when asked for."""
+        return round_cost(
+            self.setting,
+            self.draft,
+            batch=self.batch,
+            context=self.context,
+            draft_length=self.draft_length,
+            speculation_tax=self.speculation_tax,
+        )
+
+    @property
+    def components(self) -> list[dict[str, Any]]:
+        """One row per operation of the round with the phase it belongs to: draft, verify or overhead."""
+        rows = []
+        cost, total = self.cost, self.time
+        if cost.draft_step is not None:
+            for row in cost.draft_step.table[:-1]:
+                rows.append({"phase": "draft"} | _repeated(row, cost.passes, total))
+        for component in cost.once:
+            rows.append({"phase": "draft"} | _once(component, cost.drafting, total))
+        host = cost.passes * cost.host_per_pass + cost.drafting * cost.proposal_time
+        rows.append({"phase": "draft"} | _host("draft host time", host, total))
+        rows += [{"phase": "verify"} | row | {"share": row["time_s"] / total} for row in cost.verify.table]
+        rows.append({"phase": "overhead"} | _host("rejection and host", self.overhead_time, total))
+        return [row for row in rows if np.any(row["time_s"] > 0)]
+
+
+def _repeated(row: dict[str, Any], passes: FloatArray, total: FloatArray) -> dict[str, Any]:
+    """A row of one drafter pass, for all passes of the round."""
+    counts = ("executions", "kernels", "flops", "traffic_bytes", "time_s")
+    scaled = row | {name: row[name] * passes for name in counts}
+    return scaled | {"share": scaled["time_s"] / total}
+
+
+def _once(component: Component, drafting: FloatArray, total: FloatArray) -> dict[str, Any]:
+    operation, seconds = component.operation, component.time() * drafting
+    return {
+        "name": operation.name,
+        "group": operation.group,
+        "dtype": operation.dtype,
+        "executions": drafting,
+        "kernels": drafting * operation.kernels,
+        "flops": operation.flops * drafting,
+        "traffic_bytes": operation.traffic * drafting,
+        "time_s": seconds,
+        "bound": component.bound,
+        "share": seconds / total,
+    }
+
+
+def _host(name: str, seconds: FloatArray, total: FloatArray) -> dict[str, Any]:
+    nothing = np.zeros(np.shape(seconds))
+    return {
+        "name": name,
+        "group": "engine",
+        "dtype": "",
+        "executions": 1,
+        "kernels": 0.0,
+        "flops": nothing,
+        "traffic_bytes": nothing,
+        "time_s": np.asarray(seconds),
+        "bound": np.full(np.shape(seconds), "overhead"),
+        "share": seconds / total,
+    }
+
+
+def speculate(
+    model: ModelArchitecture | str | Mapping[str, object],
+    hardware: HardwareProfile | str,
+    *,
+    draft: Draft | None = None,
+    acceptance: Acceptance | float | None = None,
+    draft_length: ArrayLike,
+    batch: ArrayLike = 1,
+    context: ArrayLike = 4096,
+    parallelism: Parallelism | None = None,
+    routing: Routing | None = None,
+    dtypes: DTypes | Mapping[str, object] | str | None = None,
+    engine: EngineOverheads | str = "vllm",
+    kv_reread: float = 0.0,
+    speculation_tax: float = 0.0,
+    price: float | None = None,
+) -> Round:
+    r"""What a speculative round costs and yields, at every (batch, context, draft length) asked.
+
+    .. math:: speedup = \Omega \cdot T_T(B, 1) \,/\, [T_{draft}(\gamma) + T_T(B, \gamma + 1) + T_{overhead}]
+
+    Parameters
+    ----------
+    model, hardware, batch, context, parallelism, routing, dtypes, engine, kv_reread
+        As in :func:`step_cost`; B sequences with S cached tokens each.
+    draft : Draft, optional
+        The drafter; an EAGLE-3 head when not given.
+    acceptance : Acceptance or float, optional
+        Acceptance of drafted tokens [1]; a published vector for the kind of drafter when not given.
+    draft_length : array_like of int
+        Drafted tokens γ per round, 0 is plain decoding [token].
+    speculation_tax : float
+        Relative slow-down of verification for merely enabling speculation [1].
+    price : float, optional
+        Price of one device [$/h]; the profile's when not given.
+
+    Returns
+    -------
+    Round
+        Arrays of the broadcast shape of batch, context and draft length.
+
+    Raises
+    ------
+    InputError
+        When an argument breaks its rule.
+
+    Notes
+    -----
+    Verification feeds γ + 1 tokens; baseline and verification come from the same step model.  An autoregressive
+    drafter takes γ passes of one token at context S.  Source: equations.md section 5, MagicDec eq. 1, MoESD eq. 4
+    (whose Algorithm 1 drops γ on the draft: eq. 4 is followed).
+
+    Examples
+    --------
+    >>> one = speculate("Qwen3-8B", "h100-sxm", acceptance=Acceptance.constant(0.7), draft_length=3)
+    >>> 1.0 < float(one.speedup) < float(one.tokens_per_round) < 4.0
+    True
+    """
+    setting = Setting.of(
+        model,
+        hardware,
+        parallelism=parallelism,
+        routing=routing,
+        dtypes=dtypes,
+        engine=engine,
+        kv_reread=kv_reread,
+    )
+    drafter = Draft.eagle() if draft is None else draft
+    accepted = as_acceptance(acceptance, drafter)
+    lengths = checked_numbers("draft_length", draft_length)
+    sequences = checked_numbers("batch", batch)
+    cached = checked_numbers("context", context)
+    tax = float(checked_numbers("speculation_tax", speculation_tax))
+    shape = np.broadcast_shapes(sequences.shape, cached.shape, lengths.shape)
+    times = {name: np.empty(shape) for name in ("baseline_time", "draft_time", "verify_time", "overhead_time")}
+    for block in blocks(shape, BLOCK):
+        cost = round_cost(
+            setting,
+            drafter,
+            batch=_cut(sequences, block, shape),
+            context=_cut(cached, block, shape),
+            draft_length=_cut(lengths, block, shape),
+            speculation_tax=tax,
+        )
+        times["baseline_time"][block] = cost.baseline.time
+        times["draft_time"][block] = cost.draft_time()
+        times["verify_time"][block] = cost.verify.time
+        times["overhead_time"][block] = cost.overhead_time()
+    known = checked_price(price)
+    return Round(
+        batch=sequences,
+        context=cached,
+        draft_length=lengths,
+        tokens_per_round=accepted.tokens_per_round(lengths),
+        **times,
+        setting=setting,
+        draft=drafter,
+        acceptance=accepted,
+        speculation_tax=tax,
+        price=setting.hardware.price_per_hour if known is None else known,
+        assumptions=(
+            *setting.assumptions,
+            *drafter.assumptions,
+            *accepted.assumptions,
+            *accepted.extrapolation_note(int(lengths.max())),
+        ),
+    )
+
+
+def as_acceptance(value: Acceptance | float | None, draft: Draft) -> Acceptance:
+    """The acceptance a caller means: given, a constant, or the published one of the drafter's kind."""
+    if value is None:
+        return draft.default_acceptance
+    if isinstance(value, Acceptance):
+        return value
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return Acceptance.constant(float(value))
+    raise InputError(f"acceptance must be a number or an Acceptance, got {type(value).__name__}")
+
+
+def _cut(array: FloatArray, block: tuple[slice, ...], shape: tuple[int, ...]) -> FloatArray:
+    """The piece of ``array`` that broadcasts to ``block`` of ``shape``; axes of length 1 stay whole."""
+    missing = len(shape) - array.ndim
+    pieces = (
+        piece if array.shape[axis - missing] > 1 else slice(None)
+        for axis, piece in enumerate(block)
+        if axis >= missing
+    )
+    return array[tuple(pieces)]

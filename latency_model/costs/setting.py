@@ -1,0 +1,112 @@
+"""One model on one machine in one engine: everything a cost needs to know besides batch, tokens and context."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+import attrs
+from attrs import field, frozen
+
+from latency_model.errors import InputError
+from latency_model.specs.draft import Draft
+from latency_model.specs.engine import EngineOverheads, load_engine
+from latency_model.specs.hardware import HardwareProfile, load_hardware
+from latency_model.specs.loader import load_model
+from latency_model.specs.model import ModelArchitecture
+from latency_model.specs.parallelism import Parallelism
+from latency_model.specs.precision import DTypes, quantized
+from latency_model.specs.routing import Routing
+from latency_model.specs.workload import checked_numbers
+
+__all__ = ["Setting"]
+
+T = TypeVar("T")
+
+
+@frozen(kw_only=True, eq=False)
+class Setting:
+    """A model, a machine and how the one runs on the other.
+
+    Parameters
+    ----------
+    model : ModelArchitecture
+        With its weights in the formats they run in.
+    hardware : HardwareProfile
+        The machine, one device of it.
+    parallelism, routing, dtypes
+        Layout, expert choice and number formats.
+    engine : EngineOverheads
+        Host times of the serving engine.
+    kv_reread : float
+        0 when a verification kernel reads the cache once for all tokens of a sequence, 1 when it reads it again
+        for every one; the re-read factor is ρ = 1 + kv_reread·(n − 1) [1].
+    """
+
+    model: ModelArchitecture
+    hardware: HardwareProfile
+    parallelism: Parallelism = field(factory=Parallelism)
+    routing: Routing = field(factory=Routing)
+    dtypes: DTypes = field(factory=DTypes)
+    engine: EngineOverheads
+    kv_reread: float = 0.0
+
+    @classmethod
+    def of(
+        cls,
+        model: ModelArchitecture | str | Mapping[str, object],
+        hardware: HardwareProfile | str,
+        *,
+        parallelism: Parallelism | None = None,
+        routing: Routing | None = None,
+        dtypes: DTypes | Mapping[str, object] | str | None = None,
+        engine: EngineOverheads | str = "vllm",
+        kv_reread: float = 0.0,
+    ) -> Setting:
+        """Resolve names, check that the layout fits the model, and put the weights in their formats."""
+        formats = DTypes.of(dtypes)
+        layout = _instance("parallelism", parallelism, Parallelism)
+        architecture = quantized(load_model(model), formats.weights)
+        layout.check(architecture)
+        return cls(
+            model=architecture,
+            hardware=load_hardware(hardware),
+            parallelism=layout,
+            routing=_instance("routing", routing, Routing),
+            dtypes=formats,
+            engine=load_engine(engine),
+            kv_reread=float(checked_numbers("kv_reread", kv_reread)),
+        )
+
+    def for_draft(self, draft: Draft) -> Setting | None:
+        """The setting the drafter's network runs in, or None where it has none.
+
+        A drafter keeps its own layout; self-speculation runs on the target's.  Host time of draft steps is part
+        of the round, so no engine time is added to them here.
+        """
+        network = draft.network(self.model)
+        if network is None:
+            return None
+        layout = self.parallelism if draft.kind == "self_speculation" else draft.parallelism or Parallelism()
+        layout.check(network)
+        return attrs.evolve(self, model=network, parallelism=layout, engine=load_engine("none"))
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """Everything taken for granted, model first."""
+        notes = [*self.model.assumptions]
+        if self.model.is_moe:
+            notes += self.routing.assumptions
+        if self.parallelism.devices > 1:
+            notes += self.parallelism.assumptions
+        read = "once for all tokens of a sequence" if self.kv_reread == 0 else f"again for {self.kv_reread:.0%} of tokens"
+        notes.append(f"verification reads the KV cache {read}")
+        return tuple(notes)
+
+
+def _instance(name: str, value: T | None, kind: type[T]) -> T:
+    if value is None:
+        return kind()
+    if not isinstance(value, kind):
+        raise InputError(f"{name} must be a {kind.__name__}, got {type(value).__name__}")
+    return value

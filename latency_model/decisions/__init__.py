@@ -1,0 +1,1 @@
+"""From costs to advice: which draft length, at which batch and context, how sure, and what would help."""

@@ -1,0 +1,423 @@
+"""The best draft length at every (batch, context): how much it gains, how sure that is, and what holds it back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from attrs import field, frozen
+from numpy.typing import ArrayLike, NDArray
+
+from latency_model.costs.memory import MemoryUse, memory_use
+from latency_model.costs.round import NOT_MODELLED, Round, RoundCost, as_acceptance, round_cost
+from latency_model.costs.setting import Setting
+from latency_model.costs.step import NO_SCALES, Scales
+from latency_model.decisions.uncertainty import INTERVAL_80, log_deviation, uncertain_scales
+from latency_model.errors import InputError
+from latency_model.formulas.acceptance import acceptance_from_mean_length
+from latency_model.specs.acceptance import Acceptance
+from latency_model.specs.draft import Draft
+from latency_model.specs.engine import EngineOverheads
+from latency_model.specs.hardware import HardwareProfile
+from latency_model.specs.model import ModelArchitecture
+from latency_model.specs.parallelism import Parallelism
+from latency_model.specs.precision import DTypes
+from latency_model.specs.routing import Routing
+from latency_model.specs.workload import checked_numbers, checked_price
+
+__all__ = ["Plan", "Switch", "optimize"]
+
+FloatArray = NDArray[np.floating[Any]]
+IntArray = NDArray[np.int64]
+
+#: Draft lengths whose speedup is within this of the best form the plateau.
+PLATEAU = 0.01
+#: A schedule keeps its draft length while that is within this of the best, so that tables stay short.
+HYSTERESIS = 0.005
+#: Batches a schedule looks at one by one.
+LARGEST_SCHEDULED_BATCH = 4096
+CONTEXT_STEPS_PER_OCTAVE = 16
+
+#: Terms of a round's time, each with the part of the model that halving it touches.
+LEVERS: dict[str, Scales] = {
+    "weight bytes": {("weights", "memory"): 0.5},
+    "expert bytes": {("experts", "memory"): 0.5},
+    "KV bytes": {("KV", "memory"): 0.5},
+    "state bytes": {("state", "memory"): 0.5},
+    "activation bytes": {("activations", "memory"): 0.5},
+    "matrix compute": {("weights", "compute"): 0.5},
+    "expert compute": {("experts", "compute"): 0.5},
+    "attention compute": {("KV", "compute"): 0.5},
+    "kernel launches": {(kind, "overhead"): 0.5 for kind in ("gemm", "moe", "elementwise")}
+    | {(kind, "overhead"): 0.5 for kind in ("attention_decode", "attention_prefill")},
+    "engine overhead": {("engine", "overhead"): 0.5},
+    "communication": {("communication", "memory"): 0.5, ("communication", "compute"): 0.5},
+    "drafting": {("draft", "time"): 0.5},
+}
+
+
+class Switch(NamedTuple):
+    """A range of batch sizes or contexts, both ends included, and its best draft length."""
+
+    start: int
+    end: int
+    draft_length: int
+
+
+@frozen(kw_only=True, eq=False, slots=False)
+class Plan:
+    """The best draft length for every batch and context asked.
+
+    Arrays have the shape of ``batch`` followed by that of ``context``; the curve has one more axis, the draft
+    length.
+
+    Attributes
+    ----------
+    best : Round
+        The round at the best draft length: tokens per round, TPOT, tokens per second, price.
+    lengths : ndarray
+        Draft lengths tried, 0 first [token].
+    curve : ndarray
+        Speedup of each of them [1].
+    speedup_low, speedup_high : ndarray
+        80 % interval from the uncertainty of efficiencies, host times and acceptance [1].
+    tpot_low, tpot_high : ndarray
+        The same for the time per output token [s/token].
+    plateau : ndarray
+        Shortest and longest draft length within 1 % of the best, last axis of length 2 [token].
+    break_even_acceptance : ndarray
+        Constant acceptance above which some draft length pays; NaN where none does [1].
+    held_back_by, held_back_share : ndarray
+        The term that takes most of the round, and its share [1].
+    lever, lever_gain : ndarray
+        The term that, if halved, lowers TPOT most, and by how much [1].
+    memory : MemoryUse
+        What fits.
+    """
+
+    best: Round
+    lengths: IntArray
+    curve: FloatArray
+    speedup_low: FloatArray
+    speedup_high: FloatArray
+    tpot_low: FloatArray
+    tpot_high: FloatArray
+    plateau: IntArray
+    break_even_acceptance: FloatArray
+    held_back_by: NDArray[np.str_]
+    held_back_share: FloatArray
+    lever: NDArray[np.str_]
+    lever_gain: FloatArray
+    memory: MemoryUse
+    batch: FloatArray
+    context: FloatArray
+    assumptions: tuple[str, ...] = field(repr=False)
+    not_modelled: tuple[str, ...] = field(default=NOT_MODELLED, repr=False)
+    sources: tuple[str, ...] = field(default=(), repr=False)
+
+    @property
+    def draft_length(self) -> IntArray:
+        """Best draft length, 0 where plain decoding wins [token]."""
+        return self.best.draft_length.astype(np.int64)
+
+    @property
+    def speedup(self) -> FloatArray:
+        """Speedup at the best draft length [1]."""
+        return self.best.speedup
+
+    @cached_property
+    def batch_switches(self) -> tuple[tuple[Switch, ...], ...]:
+        """For each context, the draft length by ranges of batch from 1 to the largest asked, without gaps."""
+        largest = min(int(self.batch.max()), LARGEST_SCHEDULED_BATCH)
+        batches = np.arange(1.0, largest + 1)
+        curve = self._curve_over(batches[:, None], self.context.reshape(1, -1))
+        return tuple(_switches(batches, curve[:, column]) for column in range(curve.shape[1]))
+
+    @cached_property
+    def context_switches(self) -> tuple[tuple[Switch, ...], ...]:
+        """For each batch, the draft length by ranges of context up to the model's longest (to about 4 %)."""
+        longest = self.best.setting.model.max_context or 131072
+        longest = max(longest, int(self.context.max()), 1)
+        octaves = max(np.log2(longest / 64.0), 1.0)
+        steps = np.geomspace(min(64, longest), longest, int(octaves * CONTEXT_STEPS_PER_OCTAVE) + 1)
+        contexts = np.unique(np.concatenate(([0.0], np.round(steps))))
+        curve = self._curve_over(self.batch.reshape(1, -1), contexts[:, None])
+        return tuple(_switches(contexts, curve[:, column]) for column in range(curve.shape[1]))
+
+    def _curve_over(self, batch: FloatArray, context: FloatArray) -> FloatArray:
+        cost = round_cost(
+            self.best.setting,
+            self.best.draft,
+            batch=batch[..., None],
+            context=context[..., None],
+            draft_length=self.lengths.astype(float),
+            speculation_tax=self.best.speculation_tax,
+        )
+        return _speedups(cost, self.best.acceptance.tokens_per_round(self.lengths))
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One plain dictionary per (batch, context), SI units, unit in the key."""
+        shape = self.curve.shape[:-1]
+        round_ = self.best
+        batch, context = _outer(self.batch, self.context)
+        price = round_.dollars_per_million_tokens
+        columns: dict[str, Any] = {
+            "batch": batch,
+            "context_tokens": context,
+            "draft_length": self.draft_length,
+            "speedup": self.speedup,
+            "speedup_low": self.speedup_low,
+            "speedup_high": self.speedup_high,
+            "tokens_per_round": round_.tokens_per_round,
+            "time_per_round_s": round_.time,
+            "tpot_s": round_.tpot,
+            "tpot_low_s": self.tpot_low,
+            "tpot_high_s": self.tpot_high,
+            "baseline_tpot_s": round_.baseline_time,
+            "tokens_per_second_per_sequence": round_.tokens_per_second_per_sequence,
+            "tokens_per_second_per_device": round_.tokens_per_second_per_device,
+            "target_efficiency": round_.target_efficiency,
+            "held_back_by": self.held_back_by,
+            "held_back_share": self.held_back_share,
+            "lever": self.lever,
+            "lever_gain": self.lever_gain,
+            "plateau_low": self.plateau[..., 0],
+            "plateau_high": self.plateau[..., 1],
+            "break_even_acceptance": self.break_even_acceptance,
+            "memory_bytes": self.memory.total[..., 0],
+            "fits": self.memory.fits[..., 0],
+            "largest_batch": self.memory.largest_batch[..., 0],
+        }
+        if price is not None:
+            columns["dollars_per_million_tokens"] = price
+        flat = {name: np.broadcast_to(values, shape).ravel().tolist() for name, values in columns.items()}
+        curves = self.curve.reshape(-1, len(self.lengths)).tolist()
+        rows = [dict(zip(flat, values, strict=True)) for values in zip(*flat.values(), strict=True)]
+        for row, curve in zip(rows, curves, strict=True):
+            row["batch"] = int(row["batch"])
+            row["context_tokens"] = int(row["context_tokens"])
+            row["curve"] = curve
+        return rows
+
+
+def _outer(batch: FloatArray, context: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Reshape so that every batch meets every context: shapes [..batch, 1..] and [..context]."""
+    return batch.reshape(batch.shape + (1,) * context.ndim), context
+
+
+def _speedups(cost: RoundCost, tokens: FloatArray, scales: Scales = NO_SCALES) -> FloatArray:
+    """Speedup of every draft length, last axis [1]."""
+    return np.asarray(tokens * cost.baseline.scaled_time(scales) / cost.time(scales))
+
+
+def _switches(points: FloatArray, curve: FloatArray) -> tuple[Switch, ...]:
+    """Ranges of ``points`` with one draft length each, which changes only when it loses more than the hysteresis."""
+    best = np.argmax(curve, axis=-1)
+    ranges: list[Switch] = []
+    for index, point in enumerate(points):
+        value = int(point)
+        if ranges:
+            current = ranges[-1].draft_length
+            if curve[index, current] >= (1.0 - HYSTERESIS) * curve[index, best[index]]:
+                ranges[-1] = Switch(ranges[-1].start, value, current)
+                continue
+            ranges[-1] = Switch(ranges[-1].start, value - 1, current)
+        ranges.append(Switch(value, value, int(best[index])))
+    return tuple(ranges)
+
+
+def _plateau(curve: FloatArray, best: IntArray) -> IntArray:
+    """First and last draft length of the unbroken run within :data:`PLATEAU` of the best, last axis of length 2."""
+    good = curve >= (1.0 - PLATEAU) * np.take_along_axis(curve, best[..., None], axis=-1)
+    index = np.arange(curve.shape[-1])
+    bad_below = np.where(~good & (index < best[..., None]), index, -1).max(axis=-1)
+    bad_above = np.where(~good & (index > best[..., None]), index, curve.shape[-1]).min(axis=-1)
+    return np.stack((bad_below + 1, bad_above - 1), axis=-1)
+
+
+def _break_even(cost: RoundCost, lengths: IntArray) -> FloatArray:
+    """Lowest constant acceptance at which some draft length pays: Ω(α, γ) = T_round/T_T(B, 1) solved for α [1]."""
+    if len(lengths) == 1:
+        return np.full(cost.time().shape[:-1], np.nan)
+    needed = (cost.time() / cost.baseline.time)[..., 1:]
+    drafts = lengths[1:]
+    possible = needed <= drafts + 1.0
+    solved = acceptance_from_mean_length(np.where(possible, np.maximum(needed, 1.0), 1.0), drafts)
+    lowest = np.where(possible, solved, np.inf).min(axis=-1)
+    return np.where(np.isinf(lowest), np.nan, lowest)
+
+
+def _at(values: FloatArray, best: IntArray) -> FloatArray:
+    """Pick the best draft length from the last axis."""
+    if values.ndim == 0 or values.shape[-1] == 1:
+        return np.broadcast_to(values[..., 0] if values.ndim else values, best.shape)
+    full = np.broadcast_to(values, (*best.shape, values.shape[-1]))
+    return np.take_along_axis(full, best[..., None], axis=-1)[..., 0]
+
+
+def _largest_term(cost: RoundCost, best: IntArray) -> tuple[NDArray[np.str_], FloatArray]:
+    """Name and share of the largest term of the best round."""
+    terms = {name: _at(seconds, best) for name, seconds in cost.terms().items()}
+    stacked = np.stack(list(terms.values()))
+    largest = np.argmax(stacked, axis=0)
+    share = np.max(stacked, axis=0) / _at(cost.time(), best)
+    return np.array(list(terms))[largest], share
+
+
+def _best_lever(cost: RoundCost, tokens: FloatArray, tpot: FloatArray) -> tuple[NDArray[np.str_], FloatArray]:
+    """The term whose halving lowers TPOT most, the draft length chosen anew, and the relative gain."""
+    gains = [1.0 - (cost.time(scales) / tokens).min(axis=-1) / tpot for scales in LEVERS.values()]
+    stacked = np.stack(gains)
+    return np.array(list(LEVERS))[np.argmax(stacked, axis=0)], np.max(stacked, axis=0)
+
+
+def optimize(
+    model: ModelArchitecture | str | Mapping[str, object],
+    hardware: HardwareProfile | str,
+    *,
+    draft: Draft | None = None,
+    acceptance: Acceptance | float | None = None,
+    batch: ArrayLike = 1,
+    context: ArrayLike = 4096,
+    max_draft_length: int = 16,
+    parallelism: Parallelism | None = None,
+    routing: Routing | None = None,
+    dtypes: DTypes | Mapping[str, object] | str | None = None,
+    engine: EngineOverheads | str = "vllm",
+    kv_reread: float = 0.0,
+    speculation_tax: float = 0.0,
+    price: float | None = None,
+) -> Plan:
+    """The best draft length, plain decoding included, for every batch and every context.
+
+    Parameters
+    ----------
+    model, hardware, draft, acceptance, parallelism, routing, dtypes, engine, kv_reread, speculation_tax, price
+        As in :func:`latency_model.speculate`.
+    batch, context : array_like
+        Every batch is combined with every context [1], [token].
+    max_draft_length : int
+        Longest draft tried [token].
+
+    Returns
+    -------
+    Plan
+        Arrays of shape ``batch.shape + context.shape``.
+
+    Raises
+    ------
+    InputError
+        When an argument breaks its rule, or nothing that was asked fits the memory.
+
+    Notes
+    -----
+    An integer scan including 0 (equations.md section 6); the closed form for constant acceptance is
+    :func:`latency_model.formulas.optimal_draft_length`.
+
+    Examples
+    --------
+    >>> plan = optimize("Qwen3-30B-A3B", "h100-sxm", acceptance=0.7, batch=[1, 64])
+    >>> plan.draft_length.shape, bool((plan.speedup >= 1).all())
+    ((2,), True)
+    """
+    setting = Setting.of(
+        model,
+        hardware,
+        parallelism=parallelism,
+        routing=routing,
+        dtypes=dtypes,
+        engine=engine,
+        kv_reread=kv_reread,
+    )
+    drafter = Draft.eagle() if draft is None else draft
+    accepted = as_acceptance(acceptance, drafter)
+    longest = int(checked_numbers("max_draft_length", max_draft_length))
+    sequences, cached = checked_numbers("batch", batch), checked_numbers("context", context)
+    tax = float(checked_numbers("speculation_tax", speculation_tax))
+    known_price = checked_price(price)
+
+    each_batch, each_context = _outer(sequences, cached)
+    lengths = np.arange(longest + 1)
+    points: dict[str, Any] = {
+        "batch": each_batch[..., None],
+        "context": each_context[..., None],
+        "draft_length": lengths.astype(float),
+    }
+    cost = round_cost(setting, drafter, **points, speculation_tax=tax)
+    tokens = accepted.tokens_per_round(lengths)
+    curve = _speedups(cost, tokens)
+    best = np.argmax(curve, axis=-1)
+    chosen = best[..., None].astype(float)
+
+    memory = memory_use(setting, drafter, batch=points["batch"], context=points["context"], draft_length=chosen)
+    if not memory.fits.any():
+        raise InputError(_nothing_fits(setting, memory, points))
+
+    times = {
+        "baseline_time": cost.baseline.time,
+        "draft_time": cost.draft_time(),
+        "verify_time": cost.verify.time,
+        "overhead_time": cost.overhead_time(),
+    }
+    round_ = Round(
+        batch=each_batch,
+        context=each_context,
+        draft_length=chosen[..., 0],
+        tokens_per_round=tokens[best],
+        **{name: _at(seconds, best) for name, seconds in times.items()},
+        setting=setting,
+        draft=drafter,
+        acceptance=accepted,
+        speculation_tax=tax,
+        price=setting.hardware.price_per_hour if known_price is None else known_price,
+    )
+    uncertain = list(uncertain_scales(cost, setting))
+    reach = tokens[best]
+    up, down = (accepted.shifted(side).tokens_per_round(lengths)[best] for side in (1.0, -1.0))
+    from_acceptance = np.log(up / down) / 2.0
+    speed_deviation = np.hypot(
+        log_deviation(lambda s: reach * _at(cost.baseline.scaled_time(s), best) / _at(cost.time(s), best), uncertain),
+        from_acceptance,
+    )
+    tpot_deviation = np.hypot(log_deviation(lambda s: _at(cost.time(s), best), uncertain), from_acceptance)
+    held_back_by, held_back_share = _largest_term(cost, best)
+    lever, lever_gain = _best_lever(cost, tokens, round_.tpot)
+    spread, tpot_spread = np.exp(INTERVAL_80 * speed_deviation), np.exp(INTERVAL_80 * tpot_deviation)
+    return Plan(
+        best=round_,
+        lengths=lengths,
+        curve=curve,
+        speedup_low=round_.speedup / spread,
+        speedup_high=np.minimum(round_.speedup * spread, best + 1.0),
+        tpot_low=round_.tpot / tpot_spread,
+        tpot_high=round_.tpot * tpot_spread,
+        plateau=_plateau(curve, best),
+        break_even_acceptance=_break_even(cost, lengths),
+        held_back_by=held_back_by,
+        held_back_share=held_back_share,
+        lever=lever,
+        lever_gain=lever_gain,
+        memory=memory,
+        batch=sequences,
+        context=cached,
+        assumptions=(
+            *setting.assumptions,
+            *drafter.assumptions,
+            *accepted.assumptions,
+            *accepted.extrapolation_note(int(best.max(initial=0))),
+        ),
+        sources=setting.hardware.sources,
+    )
+
+
+def _nothing_fits(setting: Setting, memory: MemoryUse, points: Mapping[str, FloatArray]) -> str:
+    most = int(memory.largest_batch.max())
+    shortest = int(points["context"].min())
+    hint = f"the largest batch that fits is {most}" if most else "not even one sequence fits"
+    return (
+        f"{setting.model.name} on {setting.parallelism.describe()} of {setting.hardware.title}: batch "
+        f"{int(points['batch'].min())} at context {shortest} does not fit beside the weights; {hint}; "
+        "try a smaller batch or context, --kv-dtype fp8 or --tp"
+    )
