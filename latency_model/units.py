@@ -11,7 +11,7 @@ import re
 
 from latency_model.errors import InputError, shorten
 
-__all__ = ["DIMENSIONS", "format_quantity", "parse"]
+__all__ = ["DIMENSIONS", "SI_UNITS", "format_quantity", "parse"]
 
 _DECIMAL = {"": 1e0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 _BINARY = {f"{prefix}i": 1024.0**power for power, prefix in enumerate("KMGTPE", start=1)}
@@ -53,7 +53,15 @@ _NUMBER_AND_UNIT = re.compile(r"([0-9]+\.?[0-9]*(?:[eE][+-]?[0-9]+)?)\s*([^\s0-9
 _BITS = re.compile(r"([kMGTPE]?)(?:b|bit)(?:ps|/s)")
 _LONGEST_TEXT = 64
 _PLAIN = {"count", "ratio"}
-_SHOWN_UNIT = {"size": "B", "bandwidth": "B/s", "flops": "FLOP", "compute": "FLOP/s", "time": "s", "power": "W"}
+SI_UNITS = {
+    "size": "B",
+    "bandwidth": "B/s",
+    "flops": "FLOP",
+    "compute": "FLOP/s",
+    "time": "s",
+    "power": "W",
+    "price": "$/h",
+}
 _SHOWN_PREFIXES = {factor: prefix for prefix, factor in _DECIMAL.items()}
 _SHOWN_TIMES = {1.0: "", 1e-3: "m", 1e-6: "µ", 1e-9: "n"}
 
@@ -142,6 +150,6 @@ def format_quantity(value: float, dimension: str, digits: int = 3) -> str:
     rounded = float(f"{value:.{digits}g}")  # before the prefix is chosen: 999.9 GB is 1 TB at three digits
     prefixes = _SHOWN_TIMES if dimension == "time" else _SHOWN_PREFIXES
     if rounded == 0.0 or not math.isfinite(rounded):
-        return f"{rounded:g} {_SHOWN_UNIT[dimension]}"
+        return f"{rounded:g} {SI_UNITS[dimension]}"
     factor = max((f for f in prefixes if f <= abs(rounded)), default=min(prefixes))
-    return f"{rounded / factor:.{max(digits, 3)}g} {prefixes[factor]}{_SHOWN_UNIT[dimension]}"
+    return f"{rounded / factor:.{max(digits, 3)}g} {prefixes[factor]}{SI_UNITS[dimension]}"

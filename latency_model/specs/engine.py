@@ -61,7 +61,8 @@ def load_engine(name: str | EngineOverheads) -> EngineOverheads:
     fields = Fields(document[key], problems, f"{key}.", sources)
     version = fields.text("version")
     per_layer, per_step, per_draft_step, per_round = (
-        fields.required_quantity(part, "time") for part in ("per_layer", "per_step", "per_draft_step", "per_round")
+        fields.required_quantity(part, "time")
+        for part in ("per_layer", "per_step", "per_draft_step", "per_round")
     )
     fields.close()
     problems.raise_if_any()

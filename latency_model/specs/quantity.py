@@ -6,8 +6,8 @@ from attrs import field, frozen
 
 __all__ = ["KINDS", "Quantity"]
 
-# How a number came to be: printed by its vendor; fitted to or read from a measurement; carried over from another
-# machine's measurement; or set by judgement.
+# How a number came to be: printed by its vendor; fitted to or read from a measurement; carried over from
+# another machine's measurement; or set by judgement.
 KINDS = ("datasheet", "measured", "transferred", "assumed")
 
 

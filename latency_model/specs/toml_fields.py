@@ -44,7 +44,10 @@ def read_toml(path: Path) -> tuple[dict[str, Any], str]:
         return tomllib.loads(content.decode("utf-8")), hashlib.sha256(content).hexdigest()[:12]
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8 text (byte {error.start})") from None
-    except (ValueError, RecursionError) as error:  # ValueError: bad TOML, or an integer of thousands of digits
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # ValueError: bad TOML, or an integer of thousands of digits
         raise InputError(f"{path} is not valid TOML: {shorten(str(error), 200)}") from None
 
 
@@ -55,7 +58,11 @@ class Fields:
     """
 
     def __init__(
-        self, table: Mapping[str, Any], problems: Problems, prefix: str = "", sources: Mapping[str, str] | None = None
+        self,
+        table: Mapping[str, Any],
+        problems: Problems,
+        prefix: str = "",
+        sources: Mapping[str, str] | None = None,
     ) -> None:
         self.table = table
         self.problems = problems
@@ -87,7 +94,9 @@ class Fields:
             self.problems.add(self.name(key), "must be text", value)
             return default
         if choices and value not in choices:
-            self.problems.add(self.name(key), f"must be one of {', '.join(choices)}", value, nearest(value, choices))
+            self.problems.add(
+                self.name(key), f"must be one of {', '.join(choices)}", value, nearest(value, choices)
+            )
             return default
         return value
 
@@ -103,7 +112,13 @@ class Fields:
         return tuple(value)
 
     def number(
-        self, key: str, *, default: float | None = None, low: float = 0.0, high: float = math.inf, infinite: bool = False
+        self,
+        key: str,
+        *,
+        default: float | None = None,
+        low: float = 0.0,
+        high: float = math.inf,
+        infinite: bool = False,
     ) -> float:
         """Read a plain number between ``low`` and ``high``; without a default it must be there."""
         value = self._get(key, required=default is None)
@@ -114,7 +129,9 @@ class Fields:
             self.problems.add(self.name(key), "must be a number", value)
             return fallback
         if not low <= value <= high or not (infinite or abs(value) <= 1e300):
-            bounds = f"between {low:g} and {high:g}" if high < math.inf else f"a finite number of at least {low:g}"
+            bounds = (
+                f"between {low:g} and {high:g}" if high < math.inf else f"a finite number of at least {low:g}"
+            )
             self.problems.add(self.name(key), f"must be {bounds}", value)
             return fallback
         return float(value)
@@ -127,7 +144,9 @@ class Fields:
             return fallback
         if not isinstance(value, str):
             example = units.DIMENSIONS[dimension][2]
-            self.problems.add(self.name(key), "must be text with a number and its unit", value, f"e.g. {example}")
+            self.problems.add(
+                self.name(key), "must be text with a number and its unit", value, f"e.g. {example}"
+            )
             return fallback
         try:
             return units.parse(value, dimension)
@@ -180,7 +199,10 @@ class Fields:
         for item in listed:
             if item not in self.sources and " " not in item:
                 self.problems.add(
-                    self.name("source"), "is not in [sources]", item, nearest(item, self.sources) if self.sources else ""
+                    self.name("source"),
+                    "is not in [sources]",
+                    item,
+                    nearest(item, self.sources) if self.sources else "",
                 )
         return "; ".join(self.sources.get(item, item) for item in listed)
 

@@ -1,0 +1,173 @@
+"""Write a profile to a file, and lay two of them side by side."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from latency_model import units
+from latency_model.errors import InputError
+from latency_model.specs.hardware import Efficiency, HardwareProfile, Quantity
+
+__all__ = ["diff_profiles", "profile_rows", "write_hardware"]
+
+_QUANTITIES = {  # field of the profile: (table and key in the file, dimension)
+    "memory_bandwidth": ("memory.bandwidth", "bandwidth"),
+    "memory_capacity": ("memory.capacity", "size"),
+    "on_chip": ("memory.on_chip", "size"),
+    "link_bandwidth": ("link.bandwidth", "bandwidth"),
+    "pcie": ("board.pcie", "bandwidth"),
+    "tdp": ("board.tdp", "power"),
+}
+
+
+def write_hardware(profile: HardwareProfile, path: str | Path) -> None:
+    """Write a profile as a self-contained TOML file; an existing file is replaced whole or not at all.
+
+    Parameters
+    ----------
+    profile
+        Device; loading the file gives an equal one.
+    path
+        File to write.
+    """
+    target = Path(path)
+    draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        draft.write_text("\n".join(_lines(profile)) + "\n", encoding="utf-8")
+        os.replace(draft, target)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise InputError(f"{target} cannot be written: {error.strerror}") from None
+
+
+def profile_rows(profile: HardwareProfile) -> dict[str, str]:
+    """Lay out a profile as field names, as in its file, and values with units.
+
+    Parameters
+    ----------
+    profile
+        Device.
+
+    Returns
+    -------
+    dict
+        Field to text; fields that are absent are left out.
+    """
+    rows = {"title": profile.title, "vendor": profile.vendor, "device_kind": profile.device_kind}
+    rows |= {key: _shown(quantity, dimension) for key, quantity, dimension in _quantities(profile)}
+    if profile.link_name:
+        rows["link.name"] = profile.link_name
+    if profile.cores:
+        rows["board.cores"] = str(profile.cores)
+    if profile.price:
+        rows["price.range"] = f"{profile.price.low:.2f} to {profile.price.high:.2f} $/h"
+    if profile.price_per_hour is not None:
+        rows["price.typical"] = f"{profile.price_per_hour:.2f} $/h"
+    for (operation, dtype), block in sorted(profile.efficiencies.items()):
+        rows[f"efficiency.{operation}.{dtype}"] = _shown_block(block)
+    return rows
+
+
+def diff_profiles(first: HardwareProfile, second: HardwareProfile) -> list[tuple[str, str, str]]:
+    """List what differs between two profiles.
+
+    Parameters
+    ----------
+    first, second
+        Devices.
+
+    Returns
+    -------
+    list of tuple
+        Field, value in the first, value in the second; ``-`` where one has none.
+
+    Examples
+    --------
+    >>> from latency_model.specs.hardware import load_hardware
+    >>> for row in diff_profiles(load_hardware("h100-sxm"), load_hardware("h200-sxm"))[:4]:
+    ...     print(*row, sep=" | ")
+    title | H100 SXM 80 GB | H200 SXM 141 GB
+    memory.bandwidth | 3.35 TB/s | 4.8 TB/s
+    memory.capacity | 80 GB | 141 GB
+    price.range | 1.99 to 5.00 $/h | 2.50 to 7.00 $/h
+    """
+    left, right = profile_rows(first), profile_rows(second)
+    pairs = [(key, left.get(key, "-"), right.get(key, "-")) for key in {**left, **right}]
+    return [pair for pair in pairs if pair[1] != pair[2]]
+
+
+def _quantities(profile: HardwareProfile) -> Iterator[tuple[str, Quantity, str]]:
+    """Give every number of a profile with its key in the file and its dimension."""
+    for dtype, peak in profile.peaks.items():
+        yield f"compute.{dtype}", peak, "compute"
+    for name, (key, dimension) in _QUANTITIES.items():
+        quantity: Quantity | None = getattr(profile, name)
+        if quantity is not None:
+            yield key, quantity, dimension
+
+
+def _shown(quantity: Quantity, dimension: str) -> str:
+    error = f" ± {quantity.uncertainty:.0%}" if quantity.uncertainty else ""
+    kind = "" if quantity.kind == "datasheet" else f" ({quantity.kind})"
+    return units.format_quantity(quantity.value, dimension, digits=4) + error + kind
+
+
+def _shown_block(block: Efficiency) -> str:
+    overhead = units.format_quantity(block.overhead, "time")
+    return f"{block.compute:g} / {block.memory:g} / {overhead} / p {block.sharpness:g} ({block.kind})"
+
+
+def _lines(profile: HardwareProfile) -> Iterator[str]:
+    yield f"id = {_quoted(profile.name)}"
+    for key in ("title", "vendor", "device_kind", "note"):
+        yield f"{key} = {_quoted(getattr(profile, key))}"
+    yield f"aliases = [{', '.join(map(_quoted, profile.aliases))}]"
+    for key, quantity, dimension in _quantities(profile):
+        yield f"\n[{key}]"
+        yield f"value = {_exact(quantity.value, dimension)}"
+        yield from _provenance(quantity.kind, quantity.source, quantity.note)
+        yield f"uncertainty = {quantity.uncertainty!r}"
+        if quantity.exception:
+            yield f"exception = {_quoted(quantity.exception)}"
+    if profile.link_name:
+        yield f"\n[link]\nname = {_quoted(profile.link_name)}"
+    if profile.cores:
+        yield f"\n[board]\ncores = {profile.cores}"
+    if profile.price_per_hour is not None:
+        yield f"\n[price]\ntypical = {_exact(profile.price_per_hour, 'price')}"
+        if profile.price:
+            yield f"low = {_exact(profile.price.low, 'price')}\nhigh = {_exact(profile.price.high, 'price')}"
+            yield from _provenance(profile.price.kind, profile.price.source, profile.price.note)
+    yield "\n[efficiency]\nfrom = []"
+    for (operation, dtype), block in profile.efficiencies.items():
+        yield f"\n[efficiency.{operation}.{dtype}]"
+        yield f"compute = {block.compute!r}\nmemory = {block.memory!r}"
+        yield f"overhead = {_exact(block.overhead, 'time')}\nsharpness = {block.sharpness!r}"
+        yield (
+            f"uncertainty = {{ compute = {block.compute_uncertainty!r}, memory = {block.memory_uncertainty!r}, "
+            f"overhead = {block.overhead_uncertainty!r} }}"
+        )
+        yield from _provenance(block.kind, block.source, block.note)
+
+
+def _provenance(kind: str, source: str, note: str) -> Iterator[str]:
+    yield f"kind = {_quoted(kind)}"
+    yield f"source = {_quoted(source)}"
+    if note:
+        yield f"note = {_quoted(note)}"
+
+
+def _quoted(text: str) -> str:
+    """Write a TOML basic string: JSON's, except that TOML wants DEL escaped too."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _exact(value: float, dimension: str) -> str:
+    """Write a value with the unit that reads well, if it reads back to the same float."""
+    text = units.format_quantity(value, dimension, digits=15)
+    if units.parse(text, dimension) != value:
+        text = f"{value!r} {units.SI_UNITS[dimension]}"
+    return _quoted(text)
