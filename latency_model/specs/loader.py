@@ -56,7 +56,9 @@ def load_model(model: str | os.PathLike[str] | Mapping[str, object] | ModelArchi
     if isinstance(model, Mapping):
         name = model.get("_name_or_path")
         shown = Path(name).name if isinstance(name, str) and name else "model"
-        return architecture_from_config(model, name=shown, where="config", source="a mapping given by the caller")
+        return architecture_from_config(
+            model, name=shown, where="config", source="a mapping given by the caller"
+        )
     if not isinstance(model, str | os.PathLike):
         raise InputError(f"a model is a name, a path, a mapping or a ModelArchitecture, got {shorten(model)}")
     text = os.fspath(model)
@@ -79,7 +81,7 @@ def model_names() -> tuple[str, ...]:
 
 
 def find_bundled(text: str) -> str | None:
-    """The bundled model meant by a name, or None."""
+    """Find the bundled model meant by a name, or None."""
     known = {folded(name): name for name in model_names()} | {folded(k): v for k, v in ALIASES.items()}
     parts = text.strip().split("/")
     if len(parts) > 2 or not parts[-1]:
@@ -89,7 +91,7 @@ def find_bundled(text: str) -> str | None:
 
 
 def folded(name: str) -> str:
-    """A name without case and with one kind of separator."""
+    """Write a name without case and with one kind of separator."""
     return name.casefold().replace("_", "-").replace(" ", "-").removesuffix(".json")
 
 
@@ -100,7 +102,11 @@ def load_bundled(name: str) -> ModelArchitecture:
     values = read_json(path)
     quantization = values.pop("_hf_quant_config", None)
     return architecture_from_config(
-        values, name=name, where=f"bundled model {name}", source=str(values.pop("_source")), quantization=quantization
+        values,
+        name=name,
+        where=f"bundled model {name}",
+        source=str(values.pop("_source")),
+        quantization=quantization,
     )
 
 
@@ -110,7 +116,9 @@ def load_path(text: str) -> ModelArchitecture:
     try:
         if path.is_dir():
             if not (path / "config.json").is_file():
-                raise InputError(f"{path}: the directory holds no config.json; download the model's config.json into it")
+                raise InputError(
+                    f"{path}: the directory holds no config.json; download the model's config.json into it"
+                )
             path = path / "config.json"
         if not path.is_file():
             hint = nearest(text.split("/")[-1], model_names())
@@ -128,7 +136,7 @@ def load_path(text: str) -> ModelArchitecture:
 
 
 def reason(error: Exception) -> str:
-    """What the operating system says, without the path."""
+    """Say what the operating system says, without the path."""
     return (getattr(error, "strerror", None) or str(error) or type(error).__name__).lower()
 
 
@@ -157,12 +165,12 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def refuse_constant(name: str) -> object:
-    """JSON has no NaN or Infinity."""
+    """Refuse NaN and Infinity, which are not JSON."""
     raise ValueError(f"{name} is not a JSON value")
 
 
 def unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """An object whose keys are all different."""
+    """Build an object whose keys are all different."""
     values = dict(pairs)
     if len(values) != len(pairs):
         seen: set[str] = set()

@@ -250,11 +250,15 @@ FeedForward = DenseMLP | MoE
 
 @frozen(kw_only=True)
 class Layer:
-    """One layer: at most one mixer, any number of feed-forward blocks, and the norms around them."""
+    """One layer: at most one mixer, any number of feed-forward blocks, and the norms around them.
+
+    ``embedding`` is a table of the layer's own, gathered by token and never multiplied (Gemma's per-layer inputs).
+    """
 
     mixer: Mixer | None = None
     feed_forward: tuple[FeedForward, ...] = ()
     vectors: int = 0
+    embedding: Matrix | None = None
 
     def projections(self) -> Iterator[tuple[Projection, int]]:
         """Every projection with the number of copies the layer holds (routed experts many, all others one)."""
@@ -283,12 +287,14 @@ class Layer:
     @property
     def parameters(self) -> int:
         """All parameters of the layer [1]."""
-        return self.all_vectors + sum(p.parameters * copies for p, copies in self.projections())
+        own = 0 if self.embedding is None else self.embedding.parameters
+        return own + self.all_vectors + sum(p.parameters * copies for p, copies in self.projections())
 
     @property
     def weight_bytes(self) -> float:
         """Bytes of the whole layer [B]."""
-        return VECTOR_BYTES * self.all_vectors + sum(p.bytes * copies for p, copies in self.projections())
+        own = 0.0 if self.embedding is None else self.embedding.bytes
+        return own + VECTOR_BYTES * self.all_vectors + sum(p.bytes * copies for p, copies in self.projections())
 
 
 def _cache_bytes_per_token(mixer: Mixer | None, element_bytes: float) -> float:

@@ -10,7 +10,7 @@ __all__ = ["llama", "mistral", "phi3", "qwen2", "qwen3", "qwen_windows", "read_w
 
 
 def llama(config: Config) -> Decoder:
-    """Llama 1 to 3: two norms; biases in attention and MLP only where the config says so."""
+    """Read Llama 1 to 3: two norms; biases in attention and MLP only where the config says so."""
     shape = read_shape(config, kv_heads=False)
     width = config.integer("intermediate_size")
     bias = config.flag("attention_bias", False)
@@ -25,7 +25,7 @@ def llama(config: Config) -> Decoder:
 
 
 def mistral(config: Config) -> Decoder:
-    """Mistral: Llama without biases, all layers windowed where ``sliding_window`` is a number."""
+    """Read Mistral: Llama without biases, all layers windowed where ``sliding_window`` is a number."""
     shape = read_shape(config)
     width = config.integer("intermediate_size")
     window = read_window(config)
@@ -39,7 +39,7 @@ def mistral(config: Config) -> Decoder:
 
 
 def phi3(config: Config) -> Decoder:
-    """Phi-3: QKV and gate-up stored fused, window on all layers where it is a number."""
+    """Read Phi-3: QKV and gate-up stored fused, window on all layers where it is a number."""
     shape = read_shape(config, free_head_dim=False)
     width = config.integer("intermediate_size")
     window = read_window(config)
@@ -53,7 +53,7 @@ def phi3(config: Config) -> Decoder:
 
 
 def qwen2(config: Config) -> Decoder:
-    """Qwen2 and Qwen2.5: biases on Q, K and V, none on the output."""
+    """Read Qwen2 and Qwen2.5: biases on Q, K and V, none on the output."""
     shape = read_shape(config)
     width = config.integer("intermediate_size")
     windows = qwen_windows(config, shape.layers)
@@ -71,7 +71,7 @@ def qwen2(config: Config) -> Decoder:
 
 
 def qwen3(config: Config) -> Decoder:
-    """Qwen3 dense: a norm per head on queries and keys, free head size."""
+    """Read Qwen3 dense: a norm per head on queries and keys, free head size."""
     shape = read_shape(config)
     width = config.integer("intermediate_size")
     bias = config.flag("attention_bias", False)
@@ -92,12 +92,12 @@ def qwen3(config: Config) -> Decoder:
 
 
 def read_window(config: Config) -> int | None:
-    """The sliding window of every layer; null means full attention."""
+    """Read the sliding window of every layer; null means full attention."""
     return config.optional_integer("sliding_window")
 
 
 def qwen_windows(config: Config, layers: int) -> tuple[int | None, ...]:
-    """Windows per layer: none unless ``use_sliding_window``; then from ``max_window_layers`` on, or as listed."""
+    """Read windows per layer: none unless ``use_sliding_window``, else as listed or from ``max_window_layers``."""
     used = config.flag("use_sliding_window", False)
     window = config.optional_integer("sliding_window")
     first = config.integer("max_window_layers", default=layers, low=0)
@@ -106,5 +106,7 @@ def qwen_windows(config: Config, layers: int) -> tuple[int | None, ...]:
         return (None,) * layers
     if window is None:
         config.wrong("sliding_window", "is missing; use_sliding_window is true")
-    windowed = [kind == "sliding_attention" for kind in kinds] if kinds else [i >= first for i in range(layers)]
+    windowed = (
+        [kind == "sliding_attention" for kind in kinds] if kinds else [i >= first for i in range(layers)]
+    )
     return tuple(window if flag else None for flag in windowed)

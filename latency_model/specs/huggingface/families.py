@@ -1,4 +1,4 @@
-"""From a config mapping to a :class:`ModelArchitecture`: find the family, read it strictly, apply number formats."""
+"""From a config mapping to a model: find the family, read it strictly, apply number formats."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from attrs import frozen
 
 from latency_model.errors import InputError, Problems, nearest, shorten
 from latency_model.specs.dtypes import canonical_dtype
-from latency_model.specs.huggingface import dense, latent, mixture
+from latency_model.specs.huggingface import dense, gemma, hybrid, latent, mixture
 from latency_model.specs.huggingface.parts import Decoder
 from latency_model.specs.huggingface.quantized import read_formats
 from latency_model.specs.huggingface.reader import Config
@@ -20,41 +20,71 @@ from latency_model.specs.quantization import weight_format
 __all__ = ["FAMILIES", "architecture_from_config"]
 
 
-@frozen(kw_only=True)
+@frozen
 class Family:
-    """How the configs of one ``model_type`` are read."""
+    """How the configs of one ``model_type`` are read.
+
+    ``architecture`` is the class name of its checkpoints, ``mtp`` the field that counts their
+    multi-token-prediction layers.
+    """
 
     read: Callable[[Config], Decoder]
-    architectures: tuple[str, ...]
+    architecture: str
     mtp: str = ""
 
 
 FAMILIES: Final[dict[str, Family]] = {
-    "llama": Family(read=dense.llama, architectures=("LlamaForCausalLM",)),
-    "mistral": Family(read=dense.mistral, architectures=("MistralForCausalLM",)),
-    "phi3": Family(read=dense.phi3, architectures=("Phi3ForCausalLM",)),
-    "qwen2": Family(read=dense.qwen2, architectures=("Qwen2ForCausalLM",)),
-    "qwen3": Family(read=dense.qwen3, architectures=("Qwen3ForCausalLM",)),
-    "mixtral": Family(read=mixture.mixtral, architectures=("MixtralForCausalLM",)),
-    "qwen2_moe": Family(read=mixture.qwen2_moe, architectures=("Qwen2MoeForCausalLM",)),
-    "qwen3_moe": Family(read=mixture.qwen3_moe, architectures=("Qwen3MoeForCausalLM",)),
-    "deepseek_v2": Family(read=latent.deepseek, architectures=("DeepseekV2ForCausalLM",)),
-    "deepseek_v3": Family(
-        read=latent.deepseek, architectures=("DeepseekV3ForCausalLM",), mtp="num_nextn_predict_layers"
-    ),
-    "kimi_k2": Family(read=latent.deepseek, architectures=(), mtp="num_nextn_predict_layers"),
-    "deepseek_v32": Family(
-        read=latent.deepseek_sparse, architectures=("DeepseekV32ForCausalLM",), mtp="num_nextn_predict_layers"
-    ),
+    "llama": Family(dense.llama, "LlamaForCausalLM"),
+    "mistral": Family(dense.mistral, "MistralForCausalLM"),
+    "phi3": Family(dense.phi3, "Phi3ForCausalLM"),
+    "qwen2": Family(dense.qwen2, "Qwen2ForCausalLM"),
+    "qwen3": Family(dense.qwen3, "Qwen3ForCausalLM"),
+    "gemma": Family(gemma.gemma, "GemmaForCausalLM"),
+    "gemma2": Family(gemma.gemma2, "Gemma2ForCausalLM"),
+    "gemma3": Family(gemma.gemma3, "Gemma3ForCausalLM"),
+    "gemma4": Family(gemma.gemma4, "Gemma4ForCausalLM"),
+    "mixtral": Family(mixture.mixtral, "MixtralForCausalLM"),
+    "olmoe": Family(mixture.olmoe, "OlmoeForCausalLM"),
+    "phimoe": Family(mixture.phimoe, "PhimoeForCausalLM"),
+    "qwen2_moe": Family(mixture.qwen2_moe, "Qwen2MoeForCausalLM"),
+    "qwen3_moe": Family(mixture.qwen3_moe, "Qwen3MoeForCausalLM"),
+    "gpt_oss": Family(mixture.gpt_oss, "GptOssForCausalLM"),
+    "llama4": Family(mixture.llama4, "Llama4ForCausalLM"),
+    "minimax_m2": Family(mixture.minimax_m2, "MiniMaxM2ForCausalLM", mtp="num_mtp_modules"),
+    "glm4_moe": Family(mixture.glm4_moe, "Glm4MoeForCausalLM", mtp="num_nextn_predict_layers"),
+    "deepseek_v2": Family(latent.deepseek, "DeepseekV2ForCausalLM"),
+    "deepseek_v3": Family(latent.deepseek, "DeepseekV3ForCausalLM", mtp="num_nextn_predict_layers"),
+    "kimi_k2": Family(latent.deepseek, "KimiK2ForCausalLM", mtp="num_nextn_predict_layers"),
+    "deepseek_v32": Family(latent.deepseek_sparse, "DeepseekV32ForCausalLM", mtp="num_nextn_predict_layers"),
+    "glm_moe_dsa": Family(latent.glm_moe_dsa, "GlmMoeDsaForCausalLM", mtp="num_nextn_predict_layers"),
+    "qwen3_next": Family(hybrid.qwen3_next, "Qwen3NextForCausalLM", mtp="mtp_num_hidden_layers"),
+    "qwen3_5": Family(hybrid.qwen3_5, "Qwen3_5ForCausalLM", mtp="mtp_num_hidden_layers"),
+    "qwen3_5_moe": Family(hybrid.qwen3_5_moe, "Qwen3_5MoeForCausalLM", mtp="mtp_num_hidden_layers"),
+    "nemotron_h": Family(hybrid.nemotron_h, "NemotronHForCausalLM", mtp="num_nextn_predict_layers"),
 }
 
 #: Wrappers of a text model with other modalities: the text model's config is nested in ``text_config``.
 NESTED = "text_config"
 INHERITED = ("tie_word_embeddings", "torch_dtype", "dtype", "quantization_config", "compression_config")
 
-#: Keys that change no size and no cost here: token ids, training, rotary settings, routing arithmetic, bookkeeping.
-IGNORED: Final[frozenset[str]] = frozenset(
-    ["_name_or_path", "_source", "_attn_implementation_autoset", "architectures", "auto_map", "attention_dropout", "attn_implementation", "aux_loss_alpha", "bos_token_id", "eos_token_id", "pad_token_id", "chunk_size_feed_forward", "classifier_dropout", "clip_qkv", "embd_pdrop", "ep_size", "hidden_act", "hidden_activation", "hidden_dropout", "initializer_range", "id2label", "label2id", "is_decoder", "is_encoder_decoder", "add_cross_attention", "model_type", "n_group", "topk_group", "topk_method", "norm_topk_prob", "original_max_position_embeddings", "output_attentions", "output_hidden_states", "output_router_logits", "pretraining_tp", "problem_type", "resid_pdrop", "return_dict", "rms_norm_eps", "layer_norm_eps", "norm_eps", "rope_interleave", "rope_local_base_freq", "rope_parameters", "rope_scaling", "rope_theta", "routed_scaling_factor", "router_aux_loss_coef", "router_jitter_noise", "input_jitter_noise", "scoring_func", "seq_aux", "task_specific_params", "tokenizer_class", "transformers_version", "use_cache", "partial_rotary_factor", "rotary_dim", "cross_attention_hidden_size", "finetuning_task", "hidden_dropout_prob", "layer_norm_epsilon", "router_z_loss_coef", "mscale", "seq_length", "tie_encoder_decoder", "unsloth_version", "unsloth_fixed", "tokenizer_vocab_size", "bad_words_ids"]
+#: Keys that change no size here: token ids, training, rotary settings, routing arithmetic, bookkeeping.
+IGNORED: Final = frozenset(
+    "_name_or_path _source _attn_implementation_autoset architectures auto_map attention_dropout attn_implementation"
+    " aux_loss_alpha bos_token_id eos_token_id pad_token_id chunk_size_feed_forward classifier_dropout clip_qkv"
+    " embd_pdrop ep_size hidden_act hidden_activation hidden_dropout initializer_range id2label label2id is_decoder"
+    " is_encoder_decoder add_cross_attention model_type n_group topk_group topk_method norm_topk_prob"
+    " original_max_position_embeddings output_attentions output_hidden_states output_router_logits pretraining_tp"
+    " problem_type resid_pdrop return_dict rms_norm_eps layer_norm_eps norm_eps rope_interleave rope_local_base_freq"
+    " rope_parameters rope_scaling rope_theta routed_scaling_factor router_aux_loss_coef router_jitter_noise"
+    " input_jitter_noise scoring_func seq_aux task_specific_params tokenizer_class transformers_version use_cache"
+    " partial_rotary_factor rotary_dim cross_attention_hidden_size finetuning_task hidden_dropout_prob"
+    " layer_norm_epsilon router_z_loss_coef tie_encoder_decoder swiglu_limit initial_context_length"
+    " attn_logit_softcapping final_logit_softcapping query_pre_attn_scalar use_bidirectional_attention cache_implementation"
+    " attn_temperature_tuning attn_scale floor_scale for_llm_compressor use_routing_bias use_mtp mtp_transformer_layers"
+    " qk_norm_type mtp_use_dedicated_embeddings chunk_size expand mamba_hidden_act mlp_hidden_act num_logits_to_keep"
+    " rescale_prenorm_residual residual_in_fp32 time_step_floor time_step_limit time_step_max time_step_min"
+    " use_mamba_kernels mlp_only_layers head_dim indexer_rope_interleave qk_head_dim moe_router_dtype"
+    " moe_shared_expert_overlap use_qk_norm mtp_hybrid_override_pattern mtp_layers_block_type".split()
 )
 
 EXPERT_LIKE: Final = re.compile(r"expert|moe|router", re.IGNORECASE)
@@ -133,7 +163,7 @@ def architecture_from_config(
 
 
 def text_config(outer: Config) -> Config:
-    """The config of the text model: nested in multimodal wrappers, with what the wrapper states for all."""
+    """Return the config of the text model, nested in multimodal wrappers, with what the wrapper states for all."""
     nested = outer.section(NESTED)
     if nested is None:
         return outer
@@ -141,19 +171,21 @@ def text_config(outer: Config) -> Config:
     config = Config({**nested.values, **inherited}, outer.problems, nested.path)
     if nested.has("tie_word_embeddings") and outer.has("tie_word_embeddings"):
         if nested.get("tie_word_embeddings") != outer.get("tie_word_embeddings"):
-            config.assumptions.append("tie_word_embeddings differs outside text_config; the text model's own is used")
+            config.assumptions.append(
+                "tie_word_embeddings differs outside text_config; the text model's own is used"
+            )
     return config
 
 
 def find_family(outer: Config, config: Config) -> tuple[str, Family, list[str]]:
-    """The family of a config; an unknown dense one is read as Llama with a note, an unknown MoE is an error."""
+    """Find the family: an unknown dense one is read as Llama with a note, an unknown MoE is an error."""
     stated = [config.text("model_type").removesuffix("_text"), outer.text("model_type")]
     architectures = outer.strings("architectures") or ()
     for name in stated:
         if name in FAMILIES:
             return name, FAMILIES[name], []
     for name, family in FAMILIES.items():
-        if set(family.architectures) & set(architectures):
+        if family.architecture in architectures:
             return name, family, []
     shown = " / ".join(filter(None, (*stated[:1], *architectures))) or "no model_type"
     unknown = [key for key in config.values if EXPERT_LIKE.search(str(key)) and is_active(config.values[key])]
@@ -170,12 +202,12 @@ def find_family(outer: Config, config: Config) -> tuple[str, Family, list[str]]:
 
 
 def is_active(value: object) -> bool:
-    """True for a value that switches something on: not null, false, zero, one or empty."""
+    """Say whether a value switches something on: not null, false, zero, one or empty."""
     return not (value is None or value is False or value in (0, 1) or value in ("", [], {}, ()))
 
 
 def stored_dtype(config: Config) -> str:
-    """The format of weights that are not quantised."""
+    """Read the format of weights that are not quantised."""
     text = config.text("torch_dtype") or config.text("dtype")
     config.understood.update(("torch_dtype", "dtype"))
     if not text:
@@ -187,7 +219,9 @@ def stored_dtype(config: Config) -> str:
         config.wrong("torch_dtype", f"is not understood: {error}")
         return "bf16"
     if dtype not in ("fp32", "bf16", "fp16"):
-        config.wrong("torch_dtype", "must be a 16- or 32-bit format; quantisation is told by quantization_config", text)
+        config.wrong(
+            "torch_dtype", "must be a 16- or 32-bit format; quantisation is told by quantization_config", text
+        )
         return "bf16"
     return dtype
 

@@ -10,18 +10,19 @@ from latency_model.specs.huggingface.reader import LIMITS, Config
 from latency_model.specs.model import Attention, DenseMLP, Layer, Matrix, MoE, Projection
 
 __all__ = [
+    "GATED",
+    "PLAIN",
     "Decoder",
     "Experts",
     "Shape",
     "attention",
     "dense_mlp",
-    "down",
+    "feed_forward",
     "linear",
     "moe",
     "read_experts",
     "read_shape",
     "stack",
-    "up",
 ]
 
 GATED = ("gate_proj", "up_proj", "down_proj")
@@ -52,7 +53,9 @@ class Shape:
     head_dim: int
     tied: bool
 
-    def decoder(self, layers: tuple[Layer, ...], *, final_norm: int | None = None, head_bias: int = 0) -> Decoder:
+    def decoder(
+        self, layers: tuple[Layer, ...], *, final_norm: int | None = None, head_bias: int = 0
+    ) -> Decoder:
         """Wrap the layers with embedding, final norm (one vector by default) and LM head."""
         return Decoder(
             hidden_size=self.hidden,
@@ -64,7 +67,9 @@ class Shape:
         )
 
 
-def read_shape(config: Config, *, tied: bool = False, free_head_dim: bool = True, kv_heads: bool = True) -> Shape:
+def read_shape(
+    config: Config, *, tied: bool = False, free_head_dim: bool = True, kv_heads: bool = True
+) -> Shape:
     """Read the sizes every decoder has.
 
     Parameters
@@ -96,19 +101,23 @@ def read_shape(config: Config, *, tied: bool = False, free_head_dim: bool = True
 
 
 def read_head_dim(config: Config, hidden: int, heads: int, *, free: bool = True) -> int:
-    """Elements per head: as stated, else hidden size over heads, which must then be whole."""
+    """Read the elements per head: as stated, else hidden size over heads, which must then be whole."""
     stated = config.optional_integer("head_dim")
     if stated is not None and (free or stated * heads == hidden):
         return stated
     if stated is not None:
-        config.wrong("head_dim", f"must be hidden_size / num_attention_heads = {hidden}/{heads} in this family", stated)
+        config.wrong(
+            "head_dim", f"must be hidden_size / num_attention_heads = {hidden}/{heads} in this family", stated
+        )
     elif hidden % heads and config.has("hidden_size") and config.has("num_attention_heads"):
-        config.wrong("hidden_size", f"must be a multiple of num_attention_heads = {heads} without head_dim", hidden)
+        config.wrong(
+            "hidden_size", f"must be a multiple of num_attention_heads = {heads} without head_dim", hidden
+        )
     return max(1, hidden // heads)
 
 
 def linear(name: str, inputs: int, outputs: int, *, bias: bool = False, split: str = "none") -> Matrix:
-    """A linear map with or without a bias per output."""
+    """Build a linear map with or without a bias per output."""
     return Matrix(name=name, inputs=inputs, outputs=outputs, bias=outputs if bias else 0, split=split)
 
 
@@ -124,7 +133,7 @@ def attention(
     module: str = "self_attn",
     output: str = "o_proj",
 ) -> Attention:
-    """Grouped-query attention: one qkv projection and one output projection.
+    """Build grouped-query attention: one qkv projection and one output projection.
 
     ``gated`` doubles the query projection by an output gate; ``fused`` is the module name of checkpoints
     that store Q, K and V as one matrix.
@@ -152,31 +161,33 @@ def attention(
     )
 
 
-def up(hidden: int, width: int, module: str, names: tuple[str, ...], *, bias: bool = False) -> Projection:
-    """The column-parallel maps of a feed-forward block: gate and up, or up alone."""
+def _up(hidden: int, width: int, module: str, names: tuple[str, ...], *, bias: bool = False) -> Projection:
+    """Build the column-parallel maps of a feed-forward block: gate and up, or up alone."""
     matrices = tuple(linear(f"{module}.{name}", hidden, width, bias=bias, split="outputs") for name in names)
     return Projection(name="gate_up" if len(names) == 2 else "up", matrices=matrices)
 
 
-def down(hidden: int, width: int, module: str, name: str, *, bias: bool = False) -> Projection:
-    """The row-parallel map of a feed-forward block."""
-    return Projection(name="down", matrices=(linear(f"{module}.{name}", width, hidden, bias=bias, split="inputs"),))
+def _down(hidden: int, width: int, module: str, name: str, *, bias: bool = False) -> Projection:
+    """Build the row-parallel map of a feed-forward block."""
+    return Projection(
+        name="down", matrices=(linear(f"{module}.{name}", width, hidden, bias=bias, split="inputs"),)
+    )
 
 
 def feed_forward(
     hidden: int, width: int, module: str = "mlp", names: tuple[str, ...] = GATED, *, bias: bool = False
 ) -> tuple[Projection, ...]:
-    """Up and down maps; ``names`` are the module names, three for a gated block and two for a plain one."""
+    """Build up and down maps; ``names`` are the module names, three for a gated block and two for a plain one."""
     return (
-        up(hidden, width, module, names[:-1], bias=bias),
-        down(hidden, width, module, names[-1], bias=bias),
+        _up(hidden, width, module, names[:-1], bias=bias),
+        _down(hidden, width, module, names[-1], bias=bias),
     )
 
 
 def dense_mlp(
     hidden: int, width: int, module: str = "mlp", names: tuple[str, ...] = GATED, *, bias: bool = False
 ) -> DenseMLP:
-    """A feed-forward block every token passes through."""
+    """Build a feed-forward block every token passes through."""
     return DenseMLP(projections=feed_forward(hidden, width, module, names, bias=bias))
 
 
@@ -189,12 +200,14 @@ class Experts:
     width: int
 
 
-def read_experts(config: Config, counts: tuple[str, ...], width: str, top_k: str = "num_experts_per_tok") -> Experts:
-    """Read the routed experts; ``counts`` are the spellings of their number."""
+def read_experts(
+    config: Config, counts: tuple[str, ...], width: str, top_k: tuple[str, ...] = ("num_experts_per_tok",)
+) -> Experts:
+    """Read the routed experts; ``counts`` and ``top_k`` are spellings of their number and of those per token."""
     experts = config.integer(*counts)
-    chosen = config.integer(top_k)
+    chosen = config.integer(*top_k)
     if chosen > experts and any(config.has(name) for name in counts):
-        config.wrong(top_k, f"must not exceed {counts[0]} = {experts}", chosen)
+        config.wrong(top_k[0], f"must not exceed {counts[0]} = {experts}", chosen)
     return Experts(count=experts, top_k=chosen, width=config.integer(width))
 
 
@@ -203,20 +216,27 @@ def moe(
     experts: Experts,
     *,
     module: str = "mlp",
+    router: str = "",
+    expert: str = "",
     names: tuple[str, ...] = GATED,
-    router: str = "gate",
     router_bias: bool = False,
     expert_bias: bool = False,
+    expert_inputs: int | None = None,
     shared: tuple[Projection, ...] = (),
     vectors: int = 0,
 ) -> MoE:
-    """A routed block; the matrices of expert 0 stand for all."""
-    gate = linear(f"{module}.{router}", hidden, experts.count, bias=router_bias)
+    """Build a routed block; the matrices of expert 0 stand for all.
+
+    ``router`` and ``expert`` are module paths where they are not ``module.gate`` and ``module.experts.0``;
+    ``expert_inputs`` is the width experts read and write where it is not the hidden size.
+    """
+    gate = linear(router or f"{module}.gate", hidden, experts.count, bias=router_bias)
+    path = expert or f"{module}.experts.0"
     return MoE(
         num_experts=experts.count,
         top_k=experts.top_k,
         router=Projection(name="router", matrices=(gate,)),
-        expert=feed_forward(hidden, experts.width, f"{module}.experts.0", names, bias=expert_bias),
+        expert=feed_forward(expert_inputs or hidden, experts.width, path, names, bias=expert_bias),
         shared=shared,
         vectors=vectors,
     )

@@ -46,12 +46,12 @@ class Config:
         self.assumptions: list[str] = []
 
     def get(self, name: str) -> object:
-        """The raw value, remembered as read; None when absent or null."""
+        """Return the raw value, remembered as read; None when absent or null."""
         self.understood.add(name)
         return self.values.get(name)
 
     def has(self, name: str) -> bool:
-        """True when the field is present and not null; does not count as reading it."""
+        """Say whether the field is present and not null; this does not count as reading it."""
         return self.values.get(name) is not None
 
     def wrong(self, name: str, rule: str, value: object = ..., hint: str = "") -> None:
@@ -65,7 +65,7 @@ class Config:
     def integer(
         self, name: str, *aliases: str, default: int | None = None, low: int = 1, high: int = LIMITS["size"]
     ) -> int:
-        """A whole number, required unless a default is given; aliases are other spellings of the same field."""
+        """Read a whole number, required unless a default is given; aliases are other spellings."""
         found = self.optional_integer(name, *aliases, low=low, high=high)
         if found is not None:
             return found
@@ -78,10 +78,15 @@ class Config:
         self.defaulted[name] = default
         return default
 
+    def require(self, name: str) -> None:
+        """Note a field that may be derived elsewhere but that this family must state."""
+        if not self.has(name):
+            self.wrong(name, "is missing; this model family requires it")
+
     def optional_integer(
         self, name: str, *aliases: str, low: int = 1, high: int = LIMITS["size"]
     ) -> int | None:
-        """A whole number, or None where absent, null or wrong (the wrong is noted)."""
+        """Read a whole number, or None where absent, null or wrong (the wrong is noted)."""
         given = {spelling: self.get(spelling) for spelling in (name, *aliases) if self.has(spelling)}
         self.understood.update((name, *aliases))
         numbers: dict[str, int] = {}
@@ -95,7 +100,7 @@ class Config:
         return next(iter(numbers.values()), None)
 
     def flag(self, name: str, default: bool | None = None) -> bool:
-        """A truth value, required unless a default is given."""
+        """Read a truth value, required unless a default is given."""
         value = self.get(name)
         if isinstance(value, bool):
             return value
@@ -108,7 +113,7 @@ class Config:
         return bool(default)
 
     def text(self, name: str, default: str = "") -> str:
-        """A string; absent and null give the default."""
+        """Read a string; absent and null give the default."""
         value = self.get(name)
         if value is None:
             return default
@@ -118,7 +123,7 @@ class Config:
         return value
 
     def strings(self, name: str, choices: Iterable[str] | None = None) -> tuple[str, ...] | None:
-        """A list of strings, each one of ``choices`` if given; None where absent or null."""
+        """Read a list of strings, each one of ``choices`` if given; None where absent or null."""
         value = self.get(name)
         if value is None:
             return None
@@ -131,7 +136,7 @@ class Config:
         return tuple(value)
 
     def integers(self, name: str, low: int = 0, high: int = LIMITS["size"]) -> tuple[int, ...] | None:
-        """A list of whole numbers; None where absent or null."""
+        """Read a list of whole numbers; None where absent or null."""
         value = self.get(name)
         if value is None:
             return None
@@ -143,7 +148,7 @@ class Config:
         return None
 
     def section(self, name: str) -> Config | None:
-        """A nested object; None where absent or null."""
+        """Read a nested object; None where absent or null."""
         value = self.get(name)
         if value is None:
             return None
@@ -153,11 +158,13 @@ class Config:
         return Config(value, self.problems, f"{self.path}{name}.")
 
     def unread(self) -> list[str]:
-        """Keys nobody has read, in the order of the file; null ones count as absent."""
-        return [name for name, value in self.values.items() if name not in self.understood and value is not None]
+        """List keys nobody has read, in the order of the file; null ones count as absent."""
+        return [
+            name for name, value in self.values.items() if name not in self.understood and value is not None
+        ]
 
     def layer_list(self, name: str, choices: Iterable[str], layers: int) -> tuple[str, ...] | None:
-        """A list of one string per layer; None where absent or null."""
+        """Read a list of one string per layer; None where absent or null."""
         kinds = self.strings(name, choices)
         if kinds is not None and len(kinds) != layers:
             self.wrong(name, f"must name one kind for each of the {layers} layers", f"{len(kinds)} entries")
@@ -165,7 +172,7 @@ class Config:
         return kinds
 
     def describe_defaults(self) -> list[str]:
-        """One sentence that lists every absent field and the value used for it."""
+        """Write one sentence that lists every absent field and the value used for it."""
         if not self.defaulted:
             return []
         listed = ", ".join(f"{self.path}{name} = {shorten(value)}" for name, value in self.defaulted.items())
