@@ -13,10 +13,10 @@ from latency_model.errors import InputError, shorten
 
 __all__ = ["DIMENSIONS", "SI_UNITS", "format_quantity", "parse"]
 
-_DECIMAL = {"": 1e0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
+# Powers of ten, so that '3.8 us' is read as 3.8e-6, the nearest float, without a rounding of its own.
+_DECIMAL = {"": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {f"{prefix}i": 1024.0**power for power, prefix in enumerate("KMGTPE", start=1)}
-# Divisors, because 7.1 / 1e6 is the float nearest to 7.1e-6 and 7.1 * 1e-6 is not.  Both Unicode micro signs.
-_FRACTIONS = {"": 1e0, "m": 1e3, "µ": 1e6, "\u03bc": 1e6, "u": 1e6, "n": 1e9, "p": 1e12}
+_FRACTIONS = {"": 0, "m": -3, "µ": -6, "\u03bc": -6, "u": -6, "n": -9, "p": -12}  # both Unicode micro signs
 
 # dimension: (what it is called in an error, what a reader should write, an example)
 DIMENSIONS = {
@@ -32,24 +32,23 @@ DIMENSIONS = {
 }
 
 
-def _table() -> dict[str, tuple[str, float, float]]:
-    """Map each unit to its dimension, factor and divisor."""
-    units = {"$/h": ("price", 1.0, 1.0), "USD/h": ("price", 1.0, 1.0)}
-    for prefix, factor in {**_DECIMAL, **_BINARY}.items():
-        units[f"{prefix}B"] = ("size", factor, 1.0)
-        units[f"{prefix}B/s"] = ("bandwidth", factor, 1.0)
-    for prefix, factor in _DECIMAL.items():
+def _table() -> dict[str, tuple[str, int, float]]:
+    """Map each unit to its dimension, power of ten and binary factor."""
+    units = {"$/h": ("price", 0, 1.0), "USD/h": ("price", 0, 1.0)}
+    for rate, dimension in {"": "size", "/s": "bandwidth"}.items():
+        units |= {f"{prefix}B{rate}": (dimension, power, 1.0) for prefix, power in _DECIMAL.items()}
+        units |= {f"{prefix}B{rate}": (dimension, 0, factor) for prefix, factor in _BINARY.items()}
+    for prefix, power in _DECIMAL.items():
         for operation in ("FLOP", "OP"):
-            units[f"{prefix}{operation}"] = ("flops", factor, 1.0)
-            units[f"{prefix}{operation}/s"] = units[f"{prefix}{operation}S"] = ("compute", factor, 1.0)
-        units[f"{prefix}W"] = ("power", factor, 1.0)
-    for prefix, divisor in _FRACTIONS.items():
-        units[f"{prefix}s"] = ("time", 1.0, divisor)
+            units[f"{prefix}{operation}"] = ("flops", power, 1.0)
+            units[f"{prefix}{operation}/s"] = units[f"{prefix}{operation}S"] = ("compute", power, 1.0)
+        units[f"{prefix}W"] = ("power", power, 1.0)
+    units |= {f"{prefix}s": ("time", power, 1.0) for prefix, power in _FRACTIONS.items()}
     return units
 
 
 _UNITS = _table()
-_NUMBER_AND_UNIT = re.compile(r"([0-9]+\.?[0-9]*(?:[eE][+-]?[0-9]+)?)\s*([^\s0-9.+-]\S*)?", re.ASCII)
+_NUMBER_AND_UNIT = re.compile(r"([0-9]+\.?[0-9]*)(?:[eE]([+-]?[0-9]+))?\s*([^\s0-9.+-]\S*)?", re.ASCII)
 _BITS = re.compile(r"([kMGTPE]?)(?:b|bit)(?:ps|/s)")
 _LONGEST_TEXT = 64
 _PLAIN = {"count", "ratio"}
@@ -62,7 +61,7 @@ SI_UNITS = {
     "power": "W",
     "price": "$/h",
 }
-_SHOWN_PREFIXES = {factor: prefix for prefix, factor in _DECIMAL.items()}
+_SHOWN_PREFIXES = {10.0**power: prefix for prefix, power in _DECIMAL.items()}
 _SHOWN_TIMES = {1.0: "", 1e-3: "m", 1e-6: "µ", 1e-9: "n"}
 
 
@@ -94,18 +93,18 @@ def parse(text: str, dimension: str) -> float:
     match = _NUMBER_AND_UNIT.fullmatch(text.strip()) if len(text) <= _LONGEST_TEXT else None
     if match is None:
         raise InputError(f"{shorten(text)} is not a number with a unit; {expected}")
-    number, unit = match.groups()
+    number, exponent, unit = match.groups()
     if unit is None:
         if dimension not in _PLAIN:
             raise InputError(f"{shorten(text)} has no unit; {expected}")
-        found, factor, divisor = dimension, 1.0, 1.0
+        found, power, factor = dimension, 0, 1.0
     elif unit in _UNITS:
-        found, factor, divisor = _UNITS[unit]
+        found, power, factor = _UNITS[unit]
     else:
         raise InputError(f"{shorten(text)} has the unknown unit {unit!r}{_unit_hint(unit)}; {expected}")
     if found != dimension:
         raise InputError(f"{shorten(text)} is {DIMENSIONS[found][0]}; {expected}")
-    value = float(number) * factor / divisor
+    value = float(f"{number}e{int(exponent or 0) + power}") * factor
     if not math.isfinite(value):
         raise InputError(f"{shorten(text)} is too large; {expected}")
     return value

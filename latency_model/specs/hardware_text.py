@@ -146,10 +146,8 @@ def _lines(profile: HardwareProfile) -> Iterator[str]:
         yield f"\n[efficiency.{operation}.{dtype}]"
         yield f"compute = {block.compute!r}\nmemory = {block.memory!r}"
         yield f"overhead = {_exact(block.overhead, 'time')}\nsharpness = {block.sharpness!r}"
-        yield (
-            f"uncertainty = {{ compute = {block.compute_uncertainty!r}, memory = {block.memory_uncertainty!r}, "
-            f"overhead = {block.overhead_uncertainty!r} }}"
-        )
+        errors = {part: getattr(block, f"{part}_uncertainty") for part in ("compute", "memory", "overhead")}
+        yield f"uncertainty = {{ {', '.join(f'{part} = {error!r}' for part, error in errors.items())} }}"
         yield from _provenance(block.kind, block.source, block.note)
 
 
