@@ -87,7 +87,7 @@ def visible_pairs(tokens: FloatArray, context: FloatArray, window: float | None)
     (36.0, 35.0)
     """
     if window is None:
-        return tokens * context + tokens * (tokens + 1) / 2
+        return tokens * (context + (tokens + 1) / 2)
     growing = np.clip(window - context, 0.0, tokens)
     return growing * context + growing * (growing + 1) / 2 + (tokens - growing) * window
 
@@ -364,7 +364,7 @@ def context_operations(
     for layer, count in model.layer_kinds:
         if layer.mixer is not None:
             mixers[layer.mixer] = mixers.get(layer.mixer, 0) + count
-    rereads = 1.0 + kv_reread * (tokens_per_sequence - 1.0)
+    rereads = np.ones(()) if kv_reread == 0.0 else 1.0 + kv_reread * (tokens_per_sequence - 1.0)
     cache = dtypes.kv or model.kv_dtype
     for mixer, count in mixers.items():
         if isinstance(mixer, RecurrentMixer):
@@ -408,8 +408,8 @@ def _attention(
         group="KV",
         kind=_kernel(prefill),
         dtype=dtypes.activations,
-        flops=batch * 2.0 * visible_pairs(tokens, context, mixer.window) * heads * width,
-        traffic=batch * (rereads * seen * stored + written + activations),
+        flops=batch * (2.0 * heads * width) * visible_pairs(tokens, context, mixer.window),
+        traffic=batch * (rereads * (seen * stored) + (written + activations)),
         repeats=count,
     )
 
@@ -444,8 +444,8 @@ def _latent_attention(
         group="KV",
         kind=_kernel(prefill),
         dtype=dtypes.activations,
-        flops=batch * 2.0 * visible_pairs(tokens, context, chosen) * heads * pair_flops,
-        traffic=batch * (rereads * seen * stored + tokens * stored + activations),
+        flops=batch * (2.0 * heads * pair_flops) * visible_pairs(tokens, context, chosen),
+        traffic=batch * (rereads * (seen * stored) + (tokens * stored + activations)),
         repeats=count,
     )
     if mixer.indexer is not None:
@@ -468,7 +468,7 @@ def _indexer(
         group="KV",
         kind=_kernel(prefill),
         dtype=dtypes.activations,
-        flops=batch * 2.0 * visible_pairs(tokens, context, None) * indexer.heads * indexer.dim,
+        flops=batch * (2.0 * indexer.heads * indexer.dim) * visible_pairs(tokens, context, None),
         traffic=batch * (rereads * context + tokens) * indexer.cache_bytes_per_token,
         repeats=count,
     )

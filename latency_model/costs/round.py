@@ -38,7 +38,7 @@ NOT_MODELLED = (
 )
 
 #: Points evaluated at once by :func:`speculate`; a few arrays of this size stay near the caches.
-BLOCK = 1 << 16
+BLOCK = 1 << 17
 
 
 @frozen(kw_only=True, eq=False, slots=False)

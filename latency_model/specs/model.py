@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 import attrs
@@ -41,7 +42,7 @@ FloatArray = NDArray[np.floating[Any]]
 VECTOR_BYTES = 2.0  # norms, biases and the like stay in 16 bits in every published checkpoint we read
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, cache_hash=True)
 class Matrix:
     """A linear map y = x W with W of shape [inputs, outputs].
 
@@ -78,7 +79,7 @@ class Matrix:
         return self.format.matrix_bytes(self.inputs, self.outputs) + VECTOR_BYTES * self.bias
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, cache_hash=True)
 class Projection:
     """Matrices that read the same input, which engines run as one kernel (QKV, gate and up)."""
 
@@ -96,7 +97,7 @@ class Projection:
         return sum(matrix.bytes for matrix in self.matrices)
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, cache_hash=True)
 class Attention:
     """Softmax attention with a key-value cache: MHA, GQA, MQA; full, windowed or chunked.
 
@@ -131,7 +132,7 @@ class Attention:
         return 0 if self.shares_cache else self.kv_heads * (self.key_dim + self.value_dim)
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, cache_hash=True)
 class Indexer:
     """The small scorer of sparse attention that chooses which cached tokens the layer reads (DeepSeek-V3.2).
 
@@ -150,7 +151,7 @@ class Indexer:
         return self.dim + 4.0 * math.ceil(self.dim / 128)
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, cache_hash=True)
 class LatentAttention:
     """Multi-head latent attention (MLA): all heads share one cached latent and one rotary key per token.
 
@@ -173,7 +174,7 @@ class LatentAttention:
         return self.latent_rank + self.rope_dim
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, cache_hash=True)
 class RecurrentMixer:
     """Linear attention or a state-space layer: a constant state per sequence, updated token by token.
 
@@ -210,7 +211,7 @@ class RecurrentMixer:
         return self.state_elements * dtype_bytes(self.state_dtype) + 2.0 * self.convolution_elements
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, cache_hash=True)
 class DenseMLP:
     """A feed-forward block every token passes through."""
 
@@ -218,7 +219,7 @@ class DenseMLP:
     vectors: int = 0
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, cache_hash=True)
 class MoE:
     """A mixture-of-experts block: a router, routed experts, and shared experts every token passes through.
 
@@ -248,7 +249,7 @@ Mixer = Attention | LatentAttention | RecurrentMixer
 FeedForward = DenseMLP | MoE
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, cache_hash=True)
 class Layer:
     """One layer: at most one mixer, any number of feed-forward blocks, and the norms around them.
 
@@ -354,7 +355,7 @@ class ModelArchitecture:
     source: str = ""
     assumptions: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def layer_kinds(self) -> tuple[tuple[Layer, int], ...]:
         """Distinct layers and how many there are of each, in order of first appearance."""
         return tuple(Counter(self.layers).items())
