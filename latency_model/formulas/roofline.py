@@ -50,19 +50,19 @@ def p_norm(first: ArrayLike, second: ArrayLike, sharpness: ArrayLike = math.inf)
 
 def _p_norm(first: Array, second: Array, sharpness: Array) -> Array:
     """Evaluate :func:`p_norm` for arguments already checked."""
-    if np.ndim(sharpness) == 0 and sharpness == math.inf:
+    exponent = float(sharpness) if np.ndim(sharpness) == 0 else math.nan
+    if exponent == math.inf:
         return np.maximum(first, second)
-    if np.ndim(sharpness) == 0 and sharpness == 1.0:
+    if exponent == 1.0:
         return first + second
     larger = np.maximum(first, second)
-    # A zero maximum is divided by the smallest double instead: 0 stays 0 and nothing else changes.
-    excess = np.asarray(np.minimum(first, second) / np.maximum(larger, np.finfo(np.float64).tiny))
-    if np.ndim(sharpness) == 0 and sharpness == 2.0:
-        excess *= excess
-        excess += 1.0
-        np.sqrt(excess, out=excess)
-        return larger * excess
-    return larger * (1.0 + excess**sharpness) ** (1.0 / sharpness)
+    with np.errstate(invalid="ignore"):
+        ratio = np.asarray(np.minimum(first, second) / larger)
+    # 0/0 and inf/inf add nothing to the larger, and a NaN is carried by the larger itself.
+    np.fmax(ratio, 0.0, out=ratio)
+    if exponent == 2.0:
+        return larger * np.sqrt(1.0 + ratio * ratio)
+    return larger * (1.0 + ratio**sharpness) ** (1.0 / sharpness)
 
 
 def roofline_time(
@@ -112,8 +112,8 @@ def roofline_time(
     """
     work = quantity("flops", flops) / quantity("peak_flops", peak_flops, strict=True)
     movement = quantity("traffic", traffic) / quantity("bandwidth", bandwidth, strict=True)
-    busy = _p_norm(work, movement, quantity("sharpness", sharpness, strict=True))
-    return busy + quantity("overhead", overhead)
+    fixed = quantity("overhead", overhead)
+    return _p_norm(work, movement, quantity("sharpness", sharpness, strict=True)) + fixed
 
 
 def ridge_point(*, peak_flops: ArrayLike, bandwidth: ArrayLike) -> Array:

@@ -46,6 +46,12 @@ POPULARITY_TAIL = 28.0
 LONGEST_TABLE = 2**22
 """Most tokens a sequence may feed when the recurrence has to be walked token by token."""
 
+FEW = 256
+"""Most parameter sets whose table is remembered between calls."""
+
+BLOCK = 2**14
+"""Most (nodes x points) evaluated at once when averaging over popularity: they stay in the cache."""
+
 TABLE_CELLS = 2**22
 """Most (tokens x parameters) cells tabulated at once: 32 MiB; larger calls go through in blocks."""
 
@@ -115,17 +121,14 @@ def distinct_experts(
     batch = quantity("sequences", sequences)
     routing = _routing(persistence, stickiness)
     spread = quantity("popularity_cv", popularity_cv)
-    if not np.any(spread):
-        touched = _touched(activation, tokens, batch, *routing)
+    if np.any(spread):
+        touched = _touched_on_average(activation, spread, tokens, batch, *routing)
     else:
-        nodes, weights = _popularity(activation, spread)
-        touched = sum(  # node by node, to keep memory at one array of the result's shape
-            (w * _touched(p, tokens, batch, *routing) for p, w in zip(nodes, weights, strict=True)),
-            start=np.zeros(()),
-        )
-    # k/E times E may differ from k in the last bit, and 1 token of 1 sequence is k by definition.
-    exact = (tokens * batch == 1.0) & ~np.isnan(touched)
-    return np.where(exact & (tokens == 1.0), chosen, experts * touched)[()]
+        touched = _touched(activation, tokens, batch, *routing)
+    single = (tokens == 1.0) & (batch == 1.0)
+    if single.any():  # k by definition, which E · (k/E) may miss in its last bit
+        return np.where(single & ~np.isnan(touched), chosen, experts * touched)[()]
+    return experts * touched
 
 
 def expert_miss_probability(
@@ -297,13 +300,35 @@ def _touched(
     return -miss
 
 
+def _touched_on_average(
+    activation: Array,
+    spread: Array,
+    tokens: Array,
+    sequences: Array,
+    persistence: Array,
+    stickiness: Array,
+) -> Array:
+    """Average :func:`_touched` over expert popularity, a few nodes at a time to keep memory flat."""
+    nodes, weights = _popularity(activation, spread)
+    shape = np.broadcast_shapes(*(np.shape(a) for a in (nodes[0], tokens, sequences, persistence, stickiness)))
+    aligned = (len(nodes), *(1,) * (len(shape) - nodes.ndim + 1), *nodes.shape[1:])
+    nodes, weights = nodes.reshape(aligned), weights.reshape(aligned)
+    step = max(1, BLOCK // max(1, math.prod(shape)))
+    touched = np.zeros(shape)
+    for i in range(0, len(nodes), step):
+        at_nodes = _touched(nodes[i : i + step], tokens, sequences, persistence, stickiness)
+        touched += (weights[i : i + step] * at_nodes).sum(axis=0)
+    return touched
+
+
 def _log_miss(activation: Array, tokens: Array, persistence: Array, stickiness: Array) -> Array:
     """Logarithm of the probability that n tokens of one sequence miss an expert."""
     if not np.any(persistence):
         with np.errstate(divide="ignore"):
             first = np.maximum(np.log1p(-activation), NEVER)
             later = np.maximum(np.log1p(-(1.0 - stickiness) * activation), NEVER)
-        return first * np.minimum(tokens, 1.0) + later * np.maximum(tokens - 1.0, 0.0)
+        closed: Array = first * np.minimum(tokens, 1.0) + later * np.maximum(tokens - 1.0, 0.0)
+        return closed
     longest = float(np.fmax.reduce(tokens, axis=None, initial=0.0))
     if longest > LONGEST_TABLE:
         raise InputError(
@@ -312,7 +337,7 @@ def _log_miss(activation: Array, tokens: Array, persistence: Array, stickiness: 
         )
     length = max(64, 1 << int(longest).bit_length())  # powers of 2: neighbouring calls share a table
     parameters = np.broadcast_arrays(activation, persistence, stickiness)
-    if parameters[0].size * length <= TABLE_CELLS or parameters[0].size == 1:
+    if parameters[0].size == 1 or parameters[0].size * length <= TABLE_CELLS:
         return _lookup(length, tokens, *parameters)
     flat = [np.ravel(each) for each in np.broadcast_arrays(tokens, *parameters)]
     blocks = range(0, flat[0].size, max(1, TABLE_CELLS // length))
@@ -324,8 +349,8 @@ def _log_miss(activation: Array, tokens: Array, persistence: Array, stickiness: 
 
 def _lookup(length: int, tokens: Array, activation: Array, persistence: Array, stickiness: Array) -> Array:
     """Read log P at ``tokens`` from a table over whole tokens; linear in between, NaN where tokens is NaN."""
-    if activation.size == 1:
-        table = _cached_table(activation.item(), persistence.item(), stickiness.item(), length)
+    if activation.size <= FEW:
+        table = _cached_table(activation.tobytes(), persistence.tobytes(), stickiness.tobytes(), length)
     else:
         table = _log_miss_table(activation.ravel(), persistence.ravel(), stickiness.ravel(), length)
     columns = np.arange(activation.size).reshape(activation.shape)
@@ -339,8 +364,11 @@ def _lookup(length: int, tokens: Array, activation: Array, persistence: Array, s
 
 
 @lru_cache(maxsize=256)
-def _cached_table(activation: float, persistence: float, stickiness: float, length: int) -> Array:
-    return _log_miss_table(activation, persistence, stickiness, length)
+def _cached_table(activation: bytes, persistence: bytes, stickiness: bytes, length: int) -> Array:
+    parameters = [np.frombuffer(each) for each in (activation, persistence, stickiness)]
+    if len(parameters[0]) == 1:  # Python floats walk the recurrence ten times faster than arrays of one
+        return _log_miss_table(*(each.item() for each in parameters), length)
+    return _log_miss_table(*parameters, length)
 
 
 def _log_miss_table(
