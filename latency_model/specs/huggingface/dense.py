@@ -97,7 +97,7 @@ def read_window(config: Config) -> int | None:
 
 
 def qwen_windows(config: Config, layers: int) -> tuple[int | None, ...]:
-    """Read windows per layer: none unless ``use_sliding_window``, else as listed or from ``max_window_layers``."""
+    """Read windows per layer: none unless ``use_sliding_window``, else as listed or from the stated layer."""
     used = config.flag("use_sliding_window", False)
     window = config.optional_integer("sliding_window")
     first = config.integer("max_window_layers", default=layers, low=0)

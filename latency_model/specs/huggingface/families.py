@@ -69,22 +69,26 @@ INHERITED = ("tie_word_embeddings", "torch_dtype", "dtype", "quantization_config
 
 #: Keys that change no size here: token ids, training, rotary settings, routing arithmetic, bookkeeping.
 IGNORED: Final = frozenset(
-    "_name_or_path _source _attn_implementation_autoset architectures auto_map attention_dropout attn_implementation"
-    " aux_loss_alpha bos_token_id eos_token_id pad_token_id chunk_size_feed_forward classifier_dropout clip_qkv"
-    " embd_pdrop ep_size hidden_act hidden_activation hidden_dropout initializer_range id2label label2id is_decoder"
-    " is_encoder_decoder add_cross_attention model_type n_group topk_group topk_method norm_topk_prob"
-    " original_max_position_embeddings output_attentions output_hidden_states output_router_logits pretraining_tp"
-    " problem_type resid_pdrop return_dict rms_norm_eps layer_norm_eps norm_eps rope_interleave rope_local_base_freq"
-    " rope_parameters rope_scaling rope_theta routed_scaling_factor router_aux_loss_coef router_jitter_noise"
-    " input_jitter_noise scoring_func seq_aux task_specific_params tokenizer_class transformers_version use_cache"
-    " partial_rotary_factor rotary_dim cross_attention_hidden_size finetuning_task hidden_dropout_prob"
-    " layer_norm_epsilon router_z_loss_coef tie_encoder_decoder swiglu_limit initial_context_length"
-    " attn_logit_softcapping final_logit_softcapping query_pre_attn_scalar use_bidirectional_attention cache_implementation"
-    " attn_temperature_tuning attn_scale floor_scale for_llm_compressor use_routing_bias use_mtp mtp_transformer_layers"
-    " qk_norm_type mtp_use_dedicated_embeddings chunk_size expand mamba_hidden_act mlp_hidden_act num_logits_to_keep"
-    " rescale_prenorm_residual residual_in_fp32 time_step_floor time_step_limit time_step_max time_step_min"
-    " use_mamba_kernels mlp_only_layers head_dim indexer_rope_interleave qk_head_dim moe_router_dtype"
-    " moe_shared_expert_overlap use_qk_norm mtp_hybrid_override_pattern mtp_layers_block_type".split()
+    """
+    _attn_implementation_autoset _name_or_path _source add_cross_attention architectures
+    attention_dropout attn_implementation attn_logit_softcapping attn_scale attn_temperature_tuning
+    auto_map aux_loss_alpha bos_token_id cache_implementation chunk_size chunk_size_feed_forward
+    classifier_dropout clip_qkv cross_attention_hidden_size embd_pdrop eos_token_id ep_size expand
+    final_logit_softcapping finetuning_task floor_scale for_llm_compressor head_dim hidden_act
+    hidden_activation hidden_dropout hidden_dropout_prob id2label indexer_rope_interleave
+    initial_context_length initializer_range input_jitter_noise is_decoder is_encoder_decoder label2id
+    layer_norm_eps layer_norm_epsilon mamba_hidden_act mlp_hidden_act mlp_only_layers model_type
+    moe_router_dtype moe_shared_expert_overlap mtp_hybrid_override_pattern mtp_layers_block_type
+    mtp_transformer_layers mtp_use_dedicated_embeddings n_group norm_eps norm_topk_prob
+    num_logits_to_keep original_max_position_embeddings output_attentions output_hidden_states
+    output_router_logits pad_token_id partial_rotary_factor pretraining_tp problem_type qk_head_dim
+    qk_norm_type query_pre_attn_scalar rescale_prenorm_residual resid_pdrop residual_in_fp32 return_dict
+    rms_norm_eps rope_interleave rope_local_base_freq rope_parameters rope_scaling rope_theta rotary_dim
+    routed_scaling_factor router_aux_loss_coef router_jitter_noise router_z_loss_coef scoring_func
+    seq_aux swiglu_limit task_specific_params tie_encoder_decoder time_step_floor time_step_limit
+    time_step_max time_step_min tokenizer_class topk_group topk_method transformers_version
+    use_bidirectional_attention use_cache use_mamba_kernels use_mtp use_qk_norm use_routing_bias
+    """.split()  # noqa: SIM905 - a word list reads better than a hundred quoted strings
 )
 
 EXPERT_LIKE: Final = re.compile(r"expert|moe|router", re.IGNORECASE)
@@ -124,7 +128,7 @@ def architecture_from_config(
     family_name, family, notes = find_family(outer, config)
     decoder = family.read(config)
     max_context = config.optional_integer("max_position_embeddings", "max_sequence_length", "n_positions")
-    mtp_layers = config.integer(family.mtp, default=0, low=0) if family.mtp else 0
+    mtp_layers = (config.optional_integer(family.mtp, low=0) or 0) if family.mtp else 0
     dtype = stored_dtype(config)
     formats = read_formats(config, dtype, quantization)
     notes += unread_keys(config, family_name)
@@ -163,17 +167,15 @@ def architecture_from_config(
 
 
 def text_config(outer: Config) -> Config:
-    """Return the config of the text model, nested in multimodal wrappers, with what the wrapper states for all."""
+    """Return the config of the text model, nested in multimodal wrappers, with what the wrapper states."""
     nested = outer.section(NESTED)
     if nested is None:
         return outer
     inherited = {key: outer.values[key] for key in INHERITED if outer.has(key) and not nested.has(key)}
     config = Config({**nested.values, **inherited}, outer.problems, nested.path)
-    if nested.has("tie_word_embeddings") and outer.has("tie_word_embeddings"):
-        if nested.get("tie_word_embeddings") != outer.get("tie_word_embeddings"):
-            config.assumptions.append(
-                "tie_word_embeddings differs outside text_config; the text model's own is used"
-            )
+    tied = nested.values.get("tie_word_embeddings"), outer.values.get("tie_word_embeddings")
+    if None not in tied and tied[0] != tied[1]:
+        config.assumptions.append("tie_word_embeddings differs outside text_config: the text model's is used")
     return config
 
 
@@ -193,7 +195,7 @@ def find_family(outer: Config, config: Config) -> tuple[str, Family, list[str]]:
         listed = ", ".join(f"{key} = {shorten(config.values[key], 24)}" for key in unknown[:12])
         config.wrong(
             "model_type",
-            f"{shorten(shown)} is not a family known here and the config speaks of experts, not understood: {listed}",
+            f"{shorten(shown)} is not a family known here and its keys on experts are not understood: {listed}",
             hint=nearest(stated[0], FAMILIES),
         )
         config.check()

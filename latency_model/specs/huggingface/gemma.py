@@ -78,7 +78,7 @@ def read_windows(config: Config, layers: int, pattern: int) -> tuple[int | None,
 
 
 def gemma4(config: Config) -> Decoder:
-    """Read Gemma 4: full layers with a head size and KV heads of their own, layers that share a cache, PLE, MoE.
+    """Read Gemma 4: full layers with their own head size and KV heads, shared caches, PLE, experts.
 
     Where ``enable_moe_block`` is set a dense MLP and routed experts run side by side in every layer.  Where
     ``hidden_size_per_layer_input`` is positive each layer gathers a small embedding of its own (PLE), mixes
@@ -171,7 +171,7 @@ def gemma4_attention(
 
 
 def per_layer_input(hidden: int, own: int) -> tuple[DenseMLP, ...]:
-    """Build the block that adds a layer's own embedding: its share of the input projection, gate, and way back."""
+    """Build the block that adds a layer's own embedding: its share of the projection, gate, way back."""
 
     def single(name: str, inputs: int, outputs: int) -> Projection:
         return Projection(name=name, matrices=(linear(name, inputs, outputs),))

@@ -186,8 +186,14 @@ def nemotron_h(config: Config) -> Decoder:
 def forget_experts(config: Config) -> None:
     """Count expert sizes as read where the pattern has no routed layer to use them."""
     config.understood.update(
-        ("n_routed_experts", "n_shared_experts", "num_experts_per_tok", "moe_intermediate_size")
-        + ("moe_shared_expert_intermediate_size", "moe_latent_size")
+        (
+            "moe_intermediate_size",
+            "moe_latent_size",
+            "moe_shared_expert_intermediate_size",
+            "n_routed_experts",
+            "n_shared_experts",
+            "num_experts_per_tok",
+        )
     )
 
 

@@ -49,10 +49,9 @@ def _decoder(config: Config, read: Callable[[int, int], tuple[Indexer | None, ..
     shared = read_shared_experts(config, hidden, experts)
     sparse = read_sparse_layers(config, layers)
     width = read_dense_width(config, sparse)
-    bias = config.flag("mlp_bias", False)
     config.check()
     routed = moe(hidden, experts, shared=shared)
-    dense = dense_mlp(hidden, width, bias=bias)
+    dense = dense_mlp(hidden, width)
 
     def layer(index: int) -> Layer:
         block = routed if sparse[index] else dense

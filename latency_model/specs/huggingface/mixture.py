@@ -107,8 +107,8 @@ def read_dense_width(config: Config, sparse: tuple[bool, ...]) -> int:
 
 
 def qwen_sparse_layers(config: Config, layers: int) -> tuple[bool, ...]:
-    """Read which layers are routed: every ``decoder_sparse_step``-th one that is not in ``mlp_only_layers``."""
-    step = config.integer("decoder_sparse_step", default=1)
+    """Read which layers are routed: every ``decoder_sparse_step``-th one not in ``mlp_only_layers``."""
+    step = config.optional_integer("decoder_sparse_step") or 1
     dense = set(config.integers("mlp_only_layers") or ())
     return tuple(index not in dense and (index + 1) % step == 0 for index in range(layers))
 
@@ -241,7 +241,7 @@ def read_chunks(config: Config, layers: int) -> tuple[int | None, ...]:
     rotary = config.integers(
         "no_rope_layers", high=1
     )  # the name misleads: 1 marks layers with rotary embedding
-    interval = config.integer("no_rope_layer_interval", default=4)
+    interval = config.optional_integer("no_rope_layer_interval") or 4
     if kinds is not None:
         if chunk is None and "chunked_attention" in kinds:
             config.wrong("attention_chunk_size", "is missing; some layers are chunked_attention")
@@ -277,7 +277,7 @@ def glm4_moe(config: Config) -> Decoder:
 
 
 def read_shared_experts(config: Config, hidden: int, experts: Experts) -> tuple[Projection, ...]:
-    """Read shared experts, which run as one MLP of their summed width; none where the count is null or zero."""
+    """Read shared experts, which run as one MLP of their summed width; none where the count is null or 0."""
     count = config.integer("n_shared_experts", "num_shared_experts", default=0, low=0)
     return feed_forward(hidden, count * experts.width, "mlp.shared_experts") if count else ()
 

@@ -1,7 +1,7 @@
-"""Which module paths a quantisation config speaks of: names, wildcards and ``re:`` patterns, evaluated as data.
+"""Which module paths a quantisation config speaks of: names, wildcards, ``re:`` patterns, evaluated as data.
 
-Patterns come from files of strangers, so nothing here can run long: names are looked up in a set, wildcards go
-through ``fnmatch`` (which never backtracks exponentially) and regular expressions are limited to a small subset.
+Patterns come from files of strangers, so nothing here can run long: names are looked up in a set, wildcards
+go through ``fnmatch`` (which never backtracks exponentially), regular expressions are limited to a subset.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ PREFIXES = ("model.", "", "model.language_model.", "language_model.model.", "lan
 MOST_WILDCARDS = 64
 
 _REGEX = re.compile(
-    r"(?: \\[.dw/_-] | [\w/:-] | \. | \[\^?[\w.\\-]+\] | \((?:\?:)? | \) | \| | \^ | \$ | (?<![(|)^*+?])[*+?](?![*+?]) )*",
+    r"(?: \\[.dw/_-] | [\w/:-] | \. | \[\^?[\w.\\-]+\] | \((?:\?:)? | \) | \| | \^ | \$"
+    r" | (?<![(|)^*+?])[*+?](?![*+?]) )*",
     re.VERBOSE,
 )
 
@@ -36,7 +37,7 @@ class ModulePatterns:
     Parameters
     ----------
     names : frozenset of tuple of str
-        Plain names as components, without their root; a name matches a path that holds its components in a row.
+        Plain names as components, without their root; one matches a path that holds its components in a row.
     wildcards : tuple of re.Pattern
         Compiled wildcards and regular expressions, matched at the start of a path under any usual root.
     """
@@ -103,7 +104,7 @@ def compile_subset(pattern: str) -> re.Pattern[str] | None:
     r"""Compile a regular expression of the harmless subset, or return None.
 
     Allowed are literals, ``.``, ``\d``, ``\w``, sets, anchors, quantified single characters and at most three
-    groups of alternatives that are not quantified; at most three quantifiers may run over arbitrary characters.
+    groups of alternatives that are not quantified; at most three quantifiers may run over any characters.
 
     >>> compile_subset(r".*\.mlp\.(gate|up)_proj$") is not None
     True

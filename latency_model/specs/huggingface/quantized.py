@@ -7,6 +7,7 @@ OpenAI checkpoints write.  Routers, embeddings and anything that is not a matrix
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 
 from attrs import evolve, field, frozen
 
@@ -20,7 +21,6 @@ from latency_model.specs.model import (
     Layer,
     Matrix,
     Mixer,
-    MoE,
     Projection,
 )
 from latency_model.specs.quantization import WeightFormat, weight_format
@@ -73,7 +73,7 @@ class StoredFormats:
     assumptions: tuple[str, ...] = ()
 
     def of(self, path: str) -> WeightFormat:
-        """Look up the format of the matrix at a module path, e.g. ``layers.0.mlp.down_proj`` or ``lm_head``."""
+        """Look up the format of the matrix at a path such as ``layers.0.mlp.down_proj`` or ``lm_head``."""
         if path == "lm_head" and not self.head:
             return self.base
         if (
@@ -165,6 +165,7 @@ def read_formats(config: Config, dtype: str, beside: Mapping[str, object] | None
             nearest(method, METHODS) if method else "",
         )
         return StoredFormats(base=base)
+    section = section.section("quantization") or section  # older ModelOpt configs nest what newer ones spread
     formats = reader(section, StoredFormats(base=base))
     kept = read_pattern_fields(section, *KEPT_FIELDS)
     notes = formats.assumptions + _about_single_experts(kept)
@@ -189,15 +190,14 @@ def _from_modelopt_file(
 
 
 def _joined(one: ModulePatterns, other: ModulePatterns) -> ModulePatterns:
+    """Unite two sets of patterns."""
     return ModulePatterns(names=one.names | other.names, wildcards=one.wildcards + other.wildcards)
 
 
 def _about_single_experts(kept: ModulePatterns) -> tuple[str, ...]:
     """Say so where single experts are left alone: expert 0 stands for all of its layer."""
     single = any(
-        part == "experts" and following.isdigit()
-        for name in kept.names
-        for part, following in zip(name, name[1:])
+        part == "experts" and following.isdigit() for name in kept.names for part, following in pairwise(name)
     )
     return (
         ("experts that are quantised differently from expert 0 of their layer are read like it",)
@@ -253,7 +253,7 @@ def _awq(config: Config, formats: StoredFormats) -> StoredFormats:
 
 
 def _gptq(config: Config, formats: StoredFormats) -> StoredFormats:
-    """Read GPTQ: packed zero points are stored even for symmetric ones; the 4-byte input order is not counted."""
+    """Read GPTQ: zero points are stored even where they are all equal; the order of inputs is not counted."""
     bits = config.integer("bits", low=2, high=8)
     group = read_group(config, "group_size")
     only = config.get("modules_in_block_to_quantize")
@@ -268,22 +268,22 @@ def _gptq(config: Config, formats: StoredFormats) -> StoredFormats:
         if any(not name.startswith("-:") for name in dynamic.values):
             config.wrong("dynamic", "may only exclude modules ('-:pattern') here", list(dynamic.values))
     if only is not None:
-        names = [name for group_ in only for name in group_] if _is_nested_names(only) else None
-        if names is None:
-            config.wrong("modules_in_block_to_quantize", "must be a list of lists of module names", only)
-        patterns = read_patterns(names or (), lambda text: None)
+        patterns = read_patterns(_nested_names(config, only), lambda text: None)
     form = scaled(f"int{bits}", bits, "bf16", group, 2.0 + bits / 8)
     return evolve(formats, rules=((patterns, form),), kept=kept, head=config.flag("lm_head", False))
 
 
-def _is_nested_names(value: object) -> bool:
-    return isinstance(value, list | tuple) and all(
-        isinstance(group, list | tuple) and all(isinstance(name, str) for name in group) for group in value
-    )
+def _nested_names(config: Config, value: object) -> list[str]:
+    """Flatten GPTQ's list of lists of module names."""
+    groups = value if isinstance(value, list) else [None]
+    names = [name for group in groups if isinstance(group, list) for name in group if isinstance(name, str)]
+    if not names or len(names) != sum(len(group) for group in groups if isinstance(group, list)):
+        config.wrong("modules_in_block_to_quantize", "must be a list of lists of module names", value)
+    return names
 
 
 def _bitsandbytes(config: Config, formats: StoredFormats) -> StoredFormats:
-    """Read bitsandbytes: 4-bit has an fp32 scale per 64 weights, itself quantised to a byte with double quantisation."""
+    """Read bitsandbytes: 4-bit has an fp32 scale per 64 weights, itself one byte with double quantisation."""
     four, eight = config.flag("load_in_4bit", False), config.flag("load_in_8bit", False)
     if four == eight:
         config.wrong("load_in_4bit", "or load_in_8bit must be true, not both", [four, eight])
@@ -311,9 +311,6 @@ MODELOPT: dict[str, tuple[WeightFormat, int]] = {
 
 
 def _modelopt(config: Config, formats: StoredFormats) -> StoredFormats:
-    nested = config.section("quantization")
-    if nested is not None:
-        config = nested
     kv = config.text("kv_cache_quant_algo").upper()
     if kv not in ("", "NONE", "FP8", "INT8", "NVFP4"):
         config.wrong("kv_cache_quant_algo", "must be FP8, INT8 or NVFP4", kv)
@@ -327,8 +324,7 @@ def _modelopt(config: Config, formats: StoredFormats) -> StoredFormats:
     else:
         form = modelopt_format(config, algorithm)
         rules = ((None, form),)
-    kept = read_pattern_fields(config, *KEPT_FIELDS)
-    return evolve(formats, rules=rules, kept=kept, kv_dtype=kv_dtype)
+    return evolve(formats, rules=rules, kv_dtype=kv_dtype)
 
 
 def modelopt_format(config: Config, algorithm: str) -> WeightFormat:

@@ -1,4 +1,4 @@
-"""Strict reading of a Hugging Face config: typed fields, every problem collected, every read key remembered."""
+"""Strict reading of a Hugging Face config: typed fields, all problems collected, read keys remembered."""
 
 from __future__ import annotations
 
