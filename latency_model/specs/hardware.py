@@ -348,7 +348,7 @@ def _load(path: Path, ancestors: tuple[str, ...]) -> HardwareProfile:
     fields.asked.add("sources")
 
     extends = fields.text("extends")
-    base = _load(_locate(extends, path.parent), lineage) if extends else None
+    base = _load_parent(extends, path, lineage, "extends") if extends else None
     own: dict[str, Any] = {
         "name": fields.text("id", default=path.stem),
         "title": fields.text("title", default=base.title if base else path.stem),
@@ -370,6 +370,13 @@ def _load(path: Path, ancestors: tuple[str, ...]) -> HardwareProfile:
     fields.close()
     problems.raise_if_any()
     return HardwareProfile(**own, digest=f"{digest}+{base.digest}" if base else digest)
+
+
+def _load_parent(reference: str, path: Path, lineage: tuple[str, ...], key: str) -> HardwareProfile:
+    try:
+        return _load(_locate(reference, path.parent), lineage)
+    except InputError as error:
+        raise InputError(f"{path}: {key}: {error}") from None
 
 
 def _read_sources(document: Mapping[str, Any], problems: Problems) -> dict[str, str]:
@@ -478,7 +485,7 @@ def _taken_from(
         fields.problems.add(
             fields.name("transfer_error"), f"is missing: how far may constants of {parent!r} be off here?"
         )
-    device = _load(_locate(parent, path.parent), lineage)
+    device = _load_parent(parent, path, lineage, "efficiency.from")
     return {
         key: block.transferred(error, f"taken from {device.name}")
         for key, block in device.efficiencies.items()
