@@ -15,12 +15,12 @@ from latency_model.specs.hardware import hardware_names
 ROOT = Path(__file__).parent.parent
 
 
-# Prints where the package came from, then each profile's name; a profile that does not load is a traceback.
+# Writes where the package came from, then each profile's name; a profile that does not load is a traceback.
 LOAD_ALL = """
-import sys
 import latency_model as lm
-lines = [lm.__file__, *(lm.load_hardware(name).name for name in sys.argv[1:])]
-sys.stdout.write("\\n".join(lines))
+from latency_model.specs.hardware import hardware_names
+names = [lm.load_hardware(name).name for name in hardware_names()]
+print(lm.__file__, *names, sep="\\n")
 """
 
 
