@@ -108,8 +108,9 @@ def test_other_types_are_refused(other):
     [
         (b"\xff\xfe", "not UTF-8"),
         (b"a = ", "not valid TOML"),
-        (b"a = " + b"[" * 100_000, "not valid TOML"),
-        (b"a = " + b"1" * 10_000, "not valid TOML"),
+        (b"a = " + b"[\n" * 100_000, "not valid TOML"),
+        (b"a = " + b"1" * 1990, "a is not a known field"),
+        (b"a." * 50_000 + b"a = 1", "a line of more than 2000 characters"),
         (b"#" * ((1 << 20) + 1), "at most 1048576 are read"),
         (b"{}", "not valid TOML"),
     ],
@@ -221,6 +222,18 @@ def test_five_numbers_are_a_profile(tmp_path):
     assert mine.peak_flops("bf16").value == 400e12
     assert mine.peak_flops("bf16").quantity.kind == "assumed"
     assert all(mine.efficiency(operation, "fp8").kind == "assumed" for operation in OPERATIONS)
+
+
+def test_a_file_name_with_spaces_gives_a_name_without(tmp_path):
+    assert load_hardware(written(tmp_path, FIVE_NUMBERS, "Our Cluster (new).toml")).name == "our-cluster-new"
+
+
+def test_one_price_with_a_source_is_a_range_of_one(tmp_path):
+    mine = load_hardware(
+        written(tmp_path, FIVE_NUMBERS + 'price = { typical = "2 $/h", source = "our contract" }')
+    )
+    assert (mine.price.low, mine.price.high, mine.price_per_hour) == (2.0, 2.0, 2.0)
+    assert mine.price.source == "our contract"
 
 
 def test_extending_changes_what_is_stated_and_keeps_the_rest(tmp_path):

@@ -1,4 +1,4 @@
-"""What a device can do: dense peaks, bandwidths, capacity, and how much of them kernels reach.
+"""Find and read hardware profiles.
 
 One device is one TOML file in ``hardware_profiles/`` (its README explains the format).  Every number carries
 its source and kind; efficiencies that were not measured on the device say where they were taken from.
@@ -6,7 +6,6 @@ its source and kind; efficiencies that were not measured on the device say where
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import tomllib
@@ -15,18 +14,21 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import attrs
-from attrs import field, frozen
-
 from latency_model.errors import InputError, Problems, nearest, shorten
-from latency_model.specs.dtypes import COMPUTE_FALLBACK, DTYPES, canonical_dtype, dtype_bytes
-from latency_model.specs.frozen_map import FrozenMap
+from latency_model.specs.dtypes import DTYPES
+from latency_model.specs.profile import (
+    ANY_DTYPE,
+    DEVICE_KINDS,
+    OPERATIONS,
+    Efficiency,
+    HardwareProfile,
+    Peak,
+    PriceRange,
+)
 from latency_model.specs.quantity import KINDS, Quantity
 from latency_model.specs.toml_fields import LARGEST_UNCERTAINTY, Fields, read_toml
 
 __all__ = [
-    "ANY_DTYPE",
-    "DEVICE_KINDS",
     "OPERATIONS",
     "Efficiency",
     "HardwareProfile",
@@ -38,223 +40,11 @@ __all__ = [
     "profiles_directory",
 ]
 
-OPERATIONS = (
-    "gemm",
-    "attention_decode",
-    "attention_prefill",
-    "moe",
-    "elementwise",  # norms, rotary, activations: traffic only
-    "all_reduce",  # memory: fraction of the link reached; overhead: time of an empty message
-    "all_to_all",
-    "p2p",
-)
-DEVICE_KINDS = ("gpu", "tpu", "asic", "asic-sram", "soc", "cpu")
-ANY_DTYPE = "any"  # for operations whose efficiency does not depend on the number format
-
-# Error added when a block of another number format stands in (assumed).  Kernels for formats of one size run
-# alike; across sizes they do not: a fitted H100 GEMM reaches .81 of the bf16 peak and .49 of the fp8 peak.
-SAME_SIZE_ERROR = 0.05
-OTHER_SIZE_ERROR = 0.30
-
 _EFFICIENCY_SETS = "efficiency_sets.toml"
 _UNTUNED = "untuned"
 _NOT_DEVICES = {"engines", "efficiency_sets"}
 _NAME = re.compile(r"[a-z0-9][a-z0-9.+-]{0,79}", re.ASCII)
 _ALIASES_LINE = re.compile(r"^aliases *=.*$", re.MULTILINE)
-
-
-@frozen(kw_only=True)
-class Efficiency:
-    """How one operation in one number format uses the device: the four constants of the roofline."""
-
-    compute: float  # fraction of the dense peak reached
-    memory: float  # fraction of the memory (or link) bandwidth reached
-    overhead: float  # [s] per kernel or message
-    sharpness: float  # p of the p-norm; inf is max(), 1 is the sum
-    compute_uncertainty: float  # relative, one sigma; so are the next two
-    memory_uncertainty: float
-    overhead_uncertainty: float
-    kind: str
-    source: str
-    note: str = ""
-
-    def transferred(self, error: float, note: str) -> Efficiency:
-        """Return the same constants for use elsewhere: wider by ``error`` (in quadrature) and saying so."""
-        return attrs.evolve(
-            self,
-            compute_uncertainty=math.hypot(self.compute_uncertainty, error),
-            memory_uncertainty=math.hypot(self.memory_uncertainty, error),
-            overhead_uncertainty=math.hypot(self.overhead_uncertainty, error),
-            kind="assumed" if self.kind == "assumed" else "transferred",
-            note="; ".join(filter(None, (note, self.note))),
-        )
-
-
-@frozen(kw_only=True)
-class Peak:
-    """The dense rate used for a number format; ``note`` says so when another format stands in."""
-
-    dtype: str
-    quantity: Quantity
-    note: str = ""
-
-    @property
-    def value(self) -> float:
-        """Dense peak [FLOP/s]."""
-        return self.quantity.value
-
-
-@frozen(kw_only=True)
-class PriceRange:
-    """What renting one device costs [$/h], lowest and highest price seen."""
-
-    low: float
-    high: float
-    source: str
-    kind: str
-    note: str = ""
-
-
-def _frozen_map(items: Mapping[Any, Any]) -> FrozenMap[Any, Any]:
-    return items if isinstance(items, FrozenMap) else FrozenMap(items)
-
-
-@frozen(kw_only=True)
-class HardwareProfile:
-    """One device: everything the cost model needs to know about it, with provenance.
-
-    >>> h100 = load_hardware("H100 SXM")
-    >>> h100.title, h100.memory_bandwidth.value, h100.peak_flops("bf16").value
-    ('H100 SXM 80 GB', 3350000000000.0, 989400000000000.0)
-    """
-
-    name: str
-    title: str
-    vendor: str
-    device_kind: str
-    peaks: Mapping[str, Quantity] = field(converter=_frozen_map)  # dense [FLOP/s] by number format
-    memory_bandwidth: Quantity  # [B/s]
-    memory_capacity: Quantity  # [B]
-    link_name: str = ""
-    link_bandwidth: Quantity | None = None  # [B/s] per direction, all links of the device together
-    pcie: Quantity | None = None  # [B/s] per direction
-    tdp: Quantity | None = None  # [W]
-    on_chip: Quantity | None = None  # [B]
-    cores: int | None = None
-    price: PriceRange | None = None
-    price_per_hour: float | None = None  # [$/h]; the typical price, or the middle of the range
-    efficiencies: Mapping[tuple[str, str], Efficiency] = field(converter=_frozen_map, repr=False)
-    note: str = ""
-    aliases: tuple[str, ...] = ()
-    digest: str = field(default="", eq=False)  # of the files it was read from
-
-    def peak_flops(self, dtype: str, *, allow_fallback: bool = False) -> Peak:
-        """Return the dense peak for a number format.
-
-        Parameters
-        ----------
-        dtype
-            Number format of the operands.
-        allow_fallback
-            Use the next format the device has (fp4 → fp8 → bf16 → fp16 → fp32) and note it, as engines do
-            when they convert operands first.
-
-        Returns
-        -------
-        Peak
-            Format used, rate [FLOP/s] with provenance, and a note when it is not the one asked for.
-
-        Examples
-        --------
-        >>> load_hardware("v100").peak_flops("bf16")
-        Traceback (most recent call last):
-        latency_model.errors.InputError: V100 SXM2 32 GB (v100-sxm2) has no bf16 peak; it has fp16, fp32;
-        bf16 operands would run at the fp16 rate, if you allow the fallback
-        >>> load_hardware("v100").peak_flops("bf16", allow_fallback=True).note
-        'bf16 runs at the fp16 rate: V100 SXM2 32 GB has no bf16 peak'
-        """
-        wanted = canonical_dtype(dtype)
-        if wanted in self.peaks:
-            return Peak(dtype=wanted, quantity=self.peaks[wanted])
-        other = next((name for name in COMPUTE_FALLBACK[wanted] if name in self.peaks), None)
-        if other is not None and allow_fallback:
-            note = f"{wanted} runs at the {other} rate: {self.title} has no {wanted} peak"
-            return Peak(dtype=other, quantity=self.peaks[other], note=note)
-        has = (
-            f"it has {', '.join(sorted(self.peaks))}"
-            if self.peaks
-            else "its profile states no compute peak at all"
-        )
-        hint = (
-            f"{wanted} operands would run at the {other} rate, if you allow the fallback"
-            if other
-            else "state one in a profile of your own that extends this one"
-        )
-        raise InputError(f"{self.title} ({self.name}) has no {wanted} peak; {has}; {hint}")
-
-    def efficiency(self, operation: str, dtype: str) -> Efficiency:
-        """Return how an operation uses the device.
-
-        Looks for the format itself, then a block for any format, then the format nearest in size, which is
-        marked in ``kind`` and ``note`` and carries a wider uncertainty.
-
-        Parameters
-        ----------
-        operation
-            One of ``OPERATIONS``.
-        dtype
-            Number format of the operands.
-
-        Returns
-        -------
-        Efficiency
-            Fractions reached [1], overhead [s], sharpness [1] and their uncertainties [1].
-
-        Examples
-        --------
-        >>> load_hardware("h100-sxm").efficiency("gemm", "bf16").compute
-        0.81
-        >>> load_hardware("h100-sxm").efficiency("gemm", "fp16").note
-        'bf16 block used for fp16'
-        """
-        if operation not in OPERATIONS:
-            raise InputError(f"{shorten(operation)} is not an operation; {nearest(operation, OPERATIONS)}")
-        wanted = canonical_dtype(dtype)
-        for exact in (wanted, ANY_DTYPE):
-            if (operation, exact) in self.efficiencies:
-                return self.efficiencies[operation, exact]
-        size = dtype_bytes(wanted)
-        for other in sorted(DTYPES, key=lambda name: abs(math.log2(DTYPES[name] / size))):
-            if (operation, other) in self.efficiencies:
-                error = SAME_SIZE_ERROR if DTYPES[other] == size else OTHER_SIZE_ERROR
-                return self.efficiencies[operation, other].transferred(
-                    error, f"{other} block used for {wanted}"
-                )
-        raise InputError(
-            f"{self.name} has no efficiency for {operation}; add an [efficiency.{operation}] table"
-        )
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """Every source a number of this profile rests on, in order and once each."""
-        numbers = [
-            *self.peaks.values(),
-            *filter(
-                None,
-                (
-                    self.memory_bandwidth,
-                    self.memory_capacity,
-                    self.on_chip,
-                    self.link_bandwidth,
-                    self.pcie,
-                    self.tdp,
-                ),
-            ),
-        ]
-        stated = [number.source for number in numbers]
-        stated += [self.price.source] if self.price else []
-        stated += [block.source for block in self.efficiencies.values()]
-        return tuple(dict.fromkeys(source for joined in stated for source in joined.split("; ")))
 
 
 @cache
@@ -322,7 +112,7 @@ def _locate(reference: str | Path, folder: Path) -> Path:
 
 
 def _slug(name: str) -> str:
-    return re.sub(r"[\s_]+", "-", name.strip().casefold())
+    return re.sub(r"[^\w.+-]+|_+", "-", name.casefold()).strip("-")
 
 
 @cache
@@ -350,7 +140,7 @@ def _load(path: Path, ancestors: tuple[str, ...]) -> HardwareProfile:
     extends = fields.text("extends")
     base = _load_parent(extends, path, lineage, "extends") if extends else None
     own: dict[str, Any] = {
-        "name": fields.text("id", default=path.stem),
+        "name": fields.text("id", default=_slug(path.stem)),
         "title": fields.text("title", default=base.title if base else path.stem),
         "vendor": fields.text("vendor", default=base.vendor if base else ""),
         "device_kind": fields.text(
@@ -435,10 +225,10 @@ def _read_price(fields: Fields, base: HardwareProfile | None) -> dict[str, Any]:
         }
     typical = fields.measure("typical", "price") if "typical" in fields else None
     price = None
-    if "low" in fields or "high" in fields or typical is None:
+    if typical is None or fields.table.keys() > {"typical"}:
         price = PriceRange(
-            low=fields.measure("low", "price"),
-            high=fields.measure("high", "price"),
+            low=fields.measure("low", "price", default=typical),
+            high=fields.measure("high", "price", default=typical),
             source=fields.source(),
             kind=fields.text("kind", default="assumed", choices=KINDS),
             note=fields.text("note"),

@@ -17,6 +17,7 @@ from latency_model.specs.quantity import KINDS, Quantity
 __all__ = ["Fields", "read_toml"]
 
 LARGEST_FILE = 1 << 20  # bytes; a profile takes a few thousand
+LONGEST_LINE = 2000  # characters; tomllib takes quadratic time over a dotted key of thousands of parts
 LARGEST_UNCERTAINTY = 2.0
 
 
@@ -35,19 +36,20 @@ def read_toml(path: Path) -> tuple[dict[str, Any], str]:
         if status.st_size > LARGEST_FILE:
             raise InputError(f"{path} has {status.st_size} bytes; at most {LARGEST_FILE} are read")
         content = path.read_bytes()
+    except InputError:
+        raise
     except (OSError, ValueError) as error:  # ValueError: a null character in the path
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        if isinstance(error, InputError):
-            raise
+        reason = getattr(error, "strerror", None) or str(error)
         raise InputError(f"{shorten(str(path), 200)} cannot be read: {reason}") from None
     try:
-        return tomllib.loads(content.decode("utf-8")), hashlib.sha256(content).hexdigest()[:12]
+        text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8 text (byte {error.start})") from None
-    except (
-        ValueError,
-        RecursionError,
-    ) as error:  # ValueError: bad TOML, or an integer of thousands of digits
+    if max(map(len, text.splitlines()), default=0) > LONGEST_LINE:
+        raise InputError(f"{path} has a line of more than {LONGEST_LINE} characters; break it up")
+    try:
+        return tomllib.loads(text), hashlib.sha256(content).hexdigest()[:12]
+    except (ValueError, RecursionError) as error:  # ValueError: also an integer of thousands of digits
         raise InputError(f"{path} is not valid TOML: {shorten(str(error), 200)}") from None
 
 
