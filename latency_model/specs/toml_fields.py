@@ -17,7 +17,7 @@ from latency_model.specs.quantity import KINDS, Quantity
 __all__ = ["Fields", "read_toml"]
 
 LARGEST_FILE = 1 << 20  # bytes; a profile takes a few thousand
-LONGEST_LINE = 2000  # characters; tomllib takes quadratic time over a dotted key of thousands of parts
+LONGEST_LINE = 1000  # characters; tomllib takes quadratic time over a dotted key of thousands of parts
 LARGEST_UNCERTAINTY = 2.0
 
 
@@ -200,12 +200,8 @@ class Fields:
             return ""
         for item in listed:
             if item not in self.sources and " " not in item:
-                self.problems.add(
-                    self.name("source"),
-                    "is not in [sources]",
-                    item,
-                    nearest(item, self.sources) if self.sources else "",
-                )
+                hint = nearest(item, self.sources) if self.sources else "list it there or write a sentence"
+                self.problems.add(self.name("source"), "is not in [sources]", item, hint)
         return "; ".join(self.sources.get(item, item) for item in listed)
 
     def close(self) -> None:
