@@ -1,0 +1,1 @@
+"""Results for other eyes: settings for serving engines."""
