@@ -19,17 +19,28 @@ __all__ = ["load_model", "model_names"]
 BUNDLED = Path(__file__).parent / "bundled_models"
 LARGEST_FILE = 4 * 1024 * 1024  # bytes; the longest published config.json we know has 60 kB
 
-#: Other names people use for a bundled model; instruction-tuned variants share the base model's architecture.
+#: Other names of a bundled model's architecture.  Instruction-tuned variants need no entry: see ``VARIANT``.
 ALIASES = {
-    "llama-3.1-8b": "Meta-Llama-3.1-8B",
+    "deepseek-r1": "DeepSeek-V3",
+    "deepseek-v3-0324": "DeepSeek-V3",
+    "deepseek-v3.1": "DeepSeek-V3",
+    "kimi-k2": "Kimi-K2-Instruct",
+    "llama-2-7b": "Llama-2-7b-hf",
     "llama-3.1-70b": "Meta-Llama-3.1-70B",
+    "llama-3.1-8b": "Meta-Llama-3.1-8B",
+    "llama-3.3-70b": "Meta-Llama-3.1-70B",
+    "llama-4-maverick": "Llama-4-Maverick-17B-128E-Instruct",
+    "llama-4-scout": "Llama-4-Scout-17B-16E-Instruct",
+    "mistral-7b-instruct-v0.1": "Mistral-7B-v0.1",
+    "mixtral-8x7b": "Mixtral-8x7B-v0.1",
     "nemotron-3-nano-30b-a3b": "NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
     "nvidia-nemotron-3-nano-30b-a3b": "NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
-    "llama-4-scout": "Llama-4-Scout-17B-16E-Instruct",
-    "mixtral-8x7b": "Mixtral-8x7B-v0.1",
-    "kimi-k2": "Kimi-K2-Instruct",
+    "olmoe-1b-7b": "OLMoE-1B-7B-0924",
+    "qwen3-next-80b-a3b": "Qwen3-Next-80B-A3B-Thinking",
+    "tinyllama-1.1b": "TinyLlama-1.1B-Chat-v1.0",
 }
-VARIANT = re.compile(r"-(instruct|chat|it|base|hf)(-?v?\d[\w.]*)?$")
+#: Endings that name a tuning of the same architecture.
+VARIANT = re.compile(r"(-(instruct|chat|thinking|it|base|hf))+(-v\d[\d.]*)?$")
 
 
 def load_model(model: str | os.PathLike[str] | Mapping[str, object] | ModelArchitecture) -> ModelArchitecture:
@@ -62,12 +73,16 @@ def load_model(model: str | os.PathLike[str] | Mapping[str, object] | ModelArchi
     if not isinstance(model, str | os.PathLike):
         raise InputError(f"a model is a name, a path, a mapping or a ModelArchitecture, got {shorten(model)}")
     text = os.fspath(model)
-    if isinstance(text, str):
-        bundled = find_bundled(text)
-        if bundled is not None:
-            return load_bundled(bundled)
-        return load_path(text)
-    raise InputError(f"a model path must be text, got {shorten(model)}")
+    if not isinstance(text, str):
+        raise InputError(f"a model path must be text, got {shorten(model)}")
+    path = config_path(text)
+    if path is not None:
+        return load_path(path)
+    bundled = find_bundled(text)
+    if bundled is None:
+        hint = nearest(text.split("/")[-1], model_names())
+        raise InputError(f"model {shorten(text)} is neither a bundled model nor a file; {hint}")
+    return load_bundled(bundled)
 
 
 @functools.cache
@@ -80,19 +95,22 @@ def model_names() -> tuple[str, ...]:
     return tuple(sorted((entry.stem for entry in BUNDLED.glob("*.json")), key=str.casefold))
 
 
+@functools.cache
+def known_names() -> dict[str, str]:
+    """Map every folded name, alias and name without its tuning to the bundled model it means."""
+    names = {VARIANT.sub("", folded(name)): name for name in model_names()}
+    return names | ALIASES | {folded(name): name for name in model_names()}
+
+
 def find_bundled(text: str) -> str | None:
     """Find the bundled model meant by a name, or None."""
-    known = {folded(name): name for name in model_names()} | {folded(k): v for k, v in ALIASES.items()}
-    parts = text.strip().split("/")
-    if len(parts) > 2 or not parts[-1]:
-        return None
-    name = folded(parts[-1])
-    return known.get(name) or known.get(VARIANT.sub("", name))
+    name = folded(text.strip().split("/")[-1])
+    return known_names().get(name) or known_names().get(VARIANT.sub("", name))
 
 
 def folded(name: str) -> str:
     """Write a name without case and with one kind of separator."""
-    return name.casefold().replace("_", "-").replace(" ", "-").removesuffix(".json")
+    return name.casefold().replace("_", "-").replace(" ", "-")
 
 
 @functools.cache
@@ -110,28 +128,35 @@ def load_bundled(name: str) -> ModelArchitecture:
     )
 
 
-def load_path(text: str) -> ModelArchitecture:
-    """Read a ``config.json`` or the directory that holds it."""
-    path = Path(text).expanduser()
+def config_path(text: str) -> Path | None:
+    """Find the config a text names as a file or as a directory that holds one; None where there is neither."""
     try:
+        path = Path(text).expanduser()
+        if path.is_file():
+            return path
         if path.is_dir():
-            if not (path / "config.json").is_file():
+            if (path / "config.json").is_file():
+                return path / "config.json"
+            if find_bundled(text) is None:
                 raise InputError(
-                    f"{path}: the directory holds no config.json; download the model's config.json into it"
+                    f"{path}: the directory holds no config.json; put the model's config.json there"
                 )
-            path = path / "config.json"
-        if not path.is_file():
-            hint = nearest(text.split("/")[-1], model_names())
-            raise InputError(f"model {shorten(text)} is neither a bundled model nor a file; {hint}")
-    except (OSError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError) as error:  # too long, loops, null bytes, no such user
         if isinstance(error, InputError):
             raise
-        raise InputError(f"model {shorten(text)} cannot be looked up: {reason(error)}") from None
+    return None
+
+
+def load_path(path: Path) -> ModelArchitecture:
+    """Read a config file and the ``hf_quant_config.json`` that may lie beside it."""
     beside = path.with_name("hf_quant_config.json")
-    quantization = read_json(beside) if beside.is_file() else None
     name = path.resolve().parent.name if path.name == "config.json" else path.stem
     return architecture_from_config(
-        read_json(path), name=name or "model", where=str(path), source=str(path), quantization=quantization
+        read_json(path),
+        name=name or "model",
+        where=str(path),
+        source=str(path),
+        quantization=read_json(beside) if beside.is_file() else None,
     )
 
 

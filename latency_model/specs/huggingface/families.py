@@ -87,15 +87,18 @@ IGNORED: Final = frozenset(
     routed_scaling_factor router_aux_loss_coef router_jitter_noise router_z_loss_coef scoring_func
     seq_aux swiglu_limit task_specific_params tie_encoder_decoder time_step_floor time_step_limit
     time_step_max time_step_min tokenizer_class topk_group topk_method transformers_version
-    use_bidirectional_attention use_cache use_mamba_kernels use_mtp use_qk_norm use_routing_bias
+    use_bidirectional_attention use_cache use_mamba_kernels use_mtp use_routing_bias
     """.split()  # noqa: SIM905 - a word list reads better than a hundred quoted strings
 )
 
-EXPERT_LIKE: Final = re.compile(r"expert|moe|router", re.IGNORECASE)
-STRUCTURAL: Final = re.compile(
-    r"head|layer|hidden|rank|window|state|conv|vocab|intermediate|quant|size|dim|group|block|pattern|attn|attention"
-    r"|bias|norm|ssm|mamba|linear|chunk|interval|step|num_|_num|n_",
+#: Keys that, unread, would make every count wrong: experts, latent attention, recurrent layers.
+DECISIVE: Final = re.compile(
+    r"expert|moe|router|lora_rank|ssm|mamba|conv|recurrent|state_size|linear_(num|key|value)|^index_",
     re.IGNORECASE,
+)
+#: Keys that, unread, may matter: they are listed among the assumptions.
+STRUCTURAL: Final = re.compile(
+    r"head|layer|hidden|rank|window|state|conv|vocab|intermediate|quant|ffn|attention|attn|kv_", re.IGNORECASE
 )
 
 
@@ -190,12 +193,12 @@ def find_family(outer: Config, config: Config) -> tuple[str, Family, list[str]]:
         if family.architecture in architectures:
             return name, family, []
     shown = " / ".join(filter(None, (*stated[:1], *architectures))) or "no model_type"
-    unknown = [key for key in config.values if EXPERT_LIKE.search(str(key)) and is_active(config.values[key])]
+    unknown = [key for key in config.values if DECISIVE.search(str(key)) and is_active(config.values[key])]
     if unknown:
         listed = ", ".join(f"{key} = {shorten(config.values[key], 24)}" for key in unknown[:12])
         config.wrong(
             "model_type",
-            f"{shorten(shown)} is not a family known here and its keys on experts are not understood: {listed}",
+            f"{shorten(shown)} is not a family known here and these keys of it are not understood: {listed}",
             hint=nearest(stated[0], FAMILIES),
         )
         config.check()
@@ -229,13 +232,13 @@ def stored_dtype(config: Config) -> str:
 
 
 def unread_keys(config: Config, family: str) -> list[str]:
-    """Refuse expert-like keys nobody read; list other structural ones as not used."""
+    """Refuse decisive keys nobody read; list other structural ones as not used."""
     unread = [key for key in config.unread() if key not in IGNORED]
     for key in unread:
-        if EXPERT_LIKE.search(str(key)) and is_active(config.values[key]):
+        if DECISIVE.search(str(key)) and is_active(config.values[key]):
             config.wrong(
                 str(key),
-                f"is not part of the {family} family as known here, and experts change every count",
+                f"is not part of the {family} family as known here, and would change every count",
                 config.values[key],
                 "check model_type, or remove the key if it changes no size",
             )

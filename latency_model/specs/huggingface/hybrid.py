@@ -152,6 +152,8 @@ def nemotron_h(config: Config) -> Decoder:
     space; the maps into and out of it are counted with the shared experts, which every token also passes.
     """
     kinds = read_pattern(config)
+    if not config.has("num_hidden_layers"):  # newer configs leave it to the pattern
+        config.values = {**config.values, "num_hidden_layers": len(kinds)}
     shape = read_shape(config)
     if len(kinds) != shape.layers:
         config.wrong("num_hidden_layers", f"must be the {len(kinds)} layers of the pattern", shape.layers)

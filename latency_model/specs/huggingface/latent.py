@@ -129,8 +129,8 @@ def read_indexers(config: Config, hidden: int, layers: int) -> tuple[Indexer, ..
     """Read one indexer per layer; a ``shared`` one has no weights and reuses the tokens chosen before it."""
     kinds = config.layer_list("indexer_types", ("full", "shared"), layers)
     pattern = config.get("index_topk_pattern")
-    every = config.integer("index_topk_freq", default=1)
-    offset = config.integer("index_skip_topk_offset", default=2, low=0)
+    every = config.optional_integer("index_topk_freq") or 1
+    offset = config.integer("index_skip_topk_offset", default=2, low=0) if every > 1 else 2
     if pattern is not None and kinds is None:
         letters = {"F": "full", "S": "shared"}
         if not isinstance(pattern, str) or len(pattern) != layers or set(pattern) - set(letters):

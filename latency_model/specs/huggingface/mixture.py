@@ -205,7 +205,7 @@ def llama4(config: Config) -> Decoder:
     experts = read_experts(config, ("num_local_experts", "num_experts"), "intermediate_size")
     sparse = read_interleaved_layers(config, shape.layers)
     width = config.integer("intermediate_size_mlp") if not all(sparse) else 1
-    config.understood.add("intermediate_size_mlp")
+    config.understood.update(("intermediate_size_mlp", "use_qk_norm"))  # that norm has no parameters
     config.check()
     module = "feed_forward"
     shared = feed_forward(shape.hidden, experts.width, f"{module}.shared_expert")
@@ -286,7 +286,7 @@ def read_sparse_layers(config: Config, layers: int) -> tuple[bool, ...]:
     """Read which layers are routed: from ``first_k_dense_replace`` on, every ``moe_layer_freq``-th one."""
     kinds = config.layer_list("mlp_layer_types", ("dense", "sparse"), layers)
     first = config.optional_integer("first_k_dense_replace", low=0)
-    every = config.integer("moe_layer_freq", default=1)
+    every = config.optional_integer("moe_layer_freq") or 1
     if kinds is not None:
         return tuple(kind == "sparse" for kind in kinds)
     if first is None:

@@ -177,7 +177,7 @@ def _down(hidden: int, width: int, module: str, name: str, *, bias: bool = False
 def feed_forward(
     hidden: int, width: int, module: str = "mlp", names: tuple[str, ...] = GATED, *, bias: bool = False
 ) -> tuple[Projection, ...]:
-    """Build up and down maps; ``names`` are the module names, three of a gated block or two of a plain one."""
+    """Build up and down maps; ``names`` are three module names for a gated block, two for a plain one."""
     return (
         _up(hidden, width, module, names[:-1], bias=bias),
         _down(hidden, width, module, names[-1], bias=bias),
@@ -203,7 +203,7 @@ class Experts:
 def read_experts(
     config: Config, counts: tuple[str, ...], width: str, top_k: tuple[str, ...] = ("num_experts_per_tok",)
 ) -> Experts:
-    """Read the routed experts; ``counts`` and ``top_k`` are spellings of their number and the number per token."""
+    """Read the routed experts; ``counts`` and ``top_k`` are spellings of their number and of the share used."""
     experts = config.integer(*counts)
     chosen = config.integer(*top_k)
     if chosen > experts and any(config.has(name) for name in counts):

@@ -154,7 +154,8 @@ def read_formats(config: Config, dtype: str, beside: Mapping[str, object] | None
         section = _from_modelopt_file(config, section, beside)
     if section is None:
         return StoredFormats(base=base)
-    method = section.text("quant_method").lower().replace("_", "-")
+    fallback = "modelopt" if section.has("quant_algo") else ""
+    method = section.text("quant_method", fallback).lower().replace("_", "-")
     reader = METHODS.get(method)
     if reader is None:
         known = ", ".join(sorted(METHODS))
@@ -168,7 +169,7 @@ def read_formats(config: Config, dtype: str, beside: Mapping[str, object] | None
     section = section.section("quantization") or section  # older ModelOpt configs nest what newer ones spread
     formats = reader(section, StoredFormats(base=base))
     kept = read_pattern_fields(section, *KEPT_FIELDS)
-    notes = formats.assumptions + _about_single_experts(kept)
+    notes = (*formats.assumptions, *_about_single_experts(kept), *section.describe_defaults())
     return evolve(formats, kept=_joined(formats.kept, kept), assumptions=notes)
 
 
@@ -270,7 +271,7 @@ def _gptq(config: Config, formats: StoredFormats) -> StoredFormats:
     if only is not None:
         patterns = read_patterns(_nested_names(config, only), lambda text: None)
     form = scaled(f"int{bits}", bits, "bf16", group, 2.0 + bits / 8)
-    return evolve(formats, rules=((patterns, form),), kept=kept, head=config.flag("lm_head", False))
+    return evolve(formats, rules=((patterns, form),), kept=kept, head=config.get("lm_head") is True)
 
 
 def _nested_names(config: Config, value: object) -> list[str]:
@@ -284,13 +285,13 @@ def _nested_names(config: Config, value: object) -> list[str]:
 
 def _bitsandbytes(config: Config, formats: StoredFormats) -> StoredFormats:
     """Read bitsandbytes: 4-bit has an fp32 scale per 64 weights, itself one byte with double quantisation."""
-    four, eight = config.flag("load_in_4bit", False), config.flag("load_in_8bit", False)
+    four, eight = config.get("load_in_4bit") is True, config.get("load_in_8bit") is True
     if four == eight:
         config.wrong("load_in_4bit", "or load_in_8bit must be true, not both", [four, eight])
     if eight:
         return evolve(formats, rules=((None, weight_format("int8")),))
     kind = config.text("bnb_4bit_quant_type", "fp4")
-    scale = 1.0 + 4.0 / 256 if config.flag("bnb_4bit_use_double_quant", False) else 4.0
+    scale = 1.0 + 4.0 / 256 if config.get("bnb_4bit_use_double_quant") is True else 4.0
     return evolve(
         formats, rules=((None, scaled(kind if kind == "nf4" else "bnb_fp4", 4, "bf16", 64, scale)),)
     )
