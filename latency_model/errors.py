@@ -33,7 +33,7 @@ def shorten(value: object, limit: int = 60) -> str:
 def nearest(name: str, choices: Iterable[str]) -> str:
     """Say which known names come closest to a wrong one, or list a few.
 
-    >>> nearest("h100-smx", ["h100-sxm", "a100-sxm-80gb"])
+    >>> nearest("h100-smx", ["h100-sxm", "tpu-v5e"])
     "did you mean 'h100-sxm'?"
     """
     known = sorted(choices)

@@ -88,7 +88,7 @@ def visible_pairs(tokens: FloatArray, context: FloatArray, window: float | None)
     """
     if window is None:
         return tokens * (context + (tokens + 1) / 2)
-    growing = np.clip(window - context, 0.0, tokens)
+    growing: FloatArray = np.clip(window - context, 0.0, tokens)
     return growing * context + growing * (growing + 1) / 2 + (tokens - growing) * window
 
 
@@ -138,7 +138,13 @@ def _layer_token_operations(
 
     def product(projection: Projection, kernels: float = 1.0) -> Operation:
         return projection_operation(
-            projection, tokens, parallelism=parallelism, dtypes=dtypes, kv_heads=kv_heads, repeats=count, kernels=kernels
+            projection,
+            tokens,
+            parallelism=parallelism,
+            dtypes=dtypes,
+            kv_heads=kv_heads,
+            repeats=count,
+            kernels=kernels,
         )
 
     mixer = layer.mixer
@@ -178,23 +184,28 @@ def projection_operation(
 
     equations.md section 2 (standard GEMM count); matrices of a projection read the same input once.
     """
-    shapes = [_rank_shape(matrix, parallelism.tp, kv_heads) for matrix in projection.matrices]
-    weights = sum(
-        matrix.format.matrix_bytes(inputs, outputs)
-        for matrix, (inputs, outputs) in zip(projection.matrices, shapes, strict=True)
-    )
-    elements = sum(inputs * outputs for inputs, outputs in shapes)
-    moved = shapes[0][0] + sum(outputs for _, outputs in shapes)
+    weights, products, moved = _rank_projection(projection, parallelism.tp, kv_heads)
     return Operation(
         name=projection.name,
         group="weights",
         kind="gemm",
         dtype=_arithmetic(projection.matrices[0], dtypes),
-        flops=2.0 * tokens * elements,
+        flops=2.0 * tokens * products,
         traffic=weights + tokens * moved * dtypes.activation_bytes,
         kernels=kernels,
         repeats=repeats,
     )
+
+
+def _rank_projection(projection: Projection, tp: int, kv_heads: int | None) -> tuple[float, int, int]:
+    """Weight bytes, multiplications per token, and elements read and written per token on one rank."""
+    shapes = [_rank_shape(matrix, tp, kv_heads) for matrix in projection.matrices]
+    weights = sum(
+        matrix.format.matrix_bytes(inputs, outputs)
+        for matrix, (inputs, outputs) in zip(projection.matrices, shapes, strict=True)
+    )
+    products = sum(inputs * outputs for inputs, outputs in shapes)
+    return weights, products, shapes[0][0] + sum(outputs for _, outputs in shapes)
 
 
 def _arithmetic(matrix: Matrix, dtypes: DTypes) -> str:
@@ -322,19 +333,14 @@ def expert_operations(
             popularity_cv=routing.popularity_cv,
         )
         visits = batch * tokens_per_sequence * block.top_k / parallelism.ep
-        weights, elements, moved = 0.0, 0, 0
-        for projection in block.expert:
-            for matrix in projection.matrices:
-                inputs, outputs = _rank_shape(matrix, parallelism.expert_tp, None)
-                weights += matrix.format.matrix_bytes(inputs, outputs)
-                elements += inputs * outputs
-                moved += inputs + outputs
+        shares = [_rank_projection(projection, parallelism.expert_tp, None) for projection in block.expert]
+        weights, products, moved = (sum(column) for column in zip(*shares, strict=True))
         yield Operation(
             name="routed experts",
             group="experts",
             kind="moe",
             dtype=_arithmetic(block.expert[0].matrices[0], dtypes),
-            flops=2.0 * visits * elements,
+            flops=2.0 * visits * products,
             traffic=touched / parallelism.ep * weights + visits * moved * dtypes.activation_bytes,
             repeats=count,
         )
@@ -371,11 +377,29 @@ def context_operations(
             yield _recurrence(mixer, count, batch, tokens_per_sequence, prefill, parallelism, dtypes)
         elif isinstance(mixer, LatentAttention):
             yield from _latent_attention(
-                mixer, count, batch, tokens_per_sequence, context, rereads, prefill, parallelism, dtypes, cache
+                mixer,
+                count,
+                batch,
+                tokens_per_sequence,
+                context,
+                rereads,
+                prefill,
+                parallelism,
+                dtypes,
+                cache,
             )
         else:
             yield _attention(
-                mixer, count, batch, tokens_per_sequence, context, rereads, prefill, parallelism, dtypes, cache
+                mixer,
+                count,
+                batch,
+                tokens_per_sequence,
+                context,
+                rereads,
+                prefill,
+                parallelism,
+                dtypes,
+                cache,
             )
 
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from latency_model.costs.counts import rank_weight_bytes
 from latency_model.costs.setting import Setting
 from latency_model.errors import InputError
-from latency_model.specs.dtypes import dtype_bytes
 from latency_model.specs.draft import Draft
+from latency_model.specs.dtypes import dtype_bytes
 from latency_model.specs.model import Attention, LatentAttention, Layer, ModelArchitecture, RecurrentMixer
 from latency_model.specs.parallelism import Parallelism
 from latency_model.units import format_quantity

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from attrs import field, frozen
@@ -25,7 +25,7 @@ from latency_model.specs.precision import DTypes
 from latency_model.specs.routing import Routing
 from latency_model.specs.workload import checked_numbers, checked_price
 
-__all__ = ["NOT_MODELLED", "Round", "RoundCost", "round_cost", "speculate"]
+__all__ = ["NOT_MODELLED", "Round", "RoundCost", "RoundTimes", "as_acceptance", "round_cost", "speculate"]
 
 FloatArray = NDArray[np.floating[Any]]
 
@@ -39,6 +39,15 @@ NOT_MODELLED = (
 
 #: Points evaluated at once by :func:`speculate`; a few arrays of this size stay near the caches.
 BLOCK = 1 << 17
+
+
+class RoundTimes(NamedTuple):
+    """Seconds of a plain step and of the parts of a round [s]; arrays of any shapes that broadcast."""
+
+    baseline: FloatArray
+    draft: FloatArray
+    verify: FloatArray
+    overhead: FloatArray
 
 
 @frozen(kw_only=True, eq=False, slots=False)
@@ -92,6 +101,10 @@ class RoundCost:
         """Seconds of a round [s]; at γ = 0 exactly the plain step."""
         return self.draft_time(scales) + self.verify.scaled_time(scales) + self.overhead_time(scales)
 
+    def times(self) -> RoundTimes:
+        """The plain step and the parts of the round, unscaled [s]."""
+        return RoundTimes(self.baseline.time, self.draft_time(), self.verify.time, self.overhead_time())
+
     def terms(self) -> dict[str, FloatArray]:
         """Seconds of a round by what they are spent on; they add up to :meth:`time` [s].
 
@@ -116,7 +129,9 @@ def round_cost(
     one = np.ones(())
     drafting = np.where(draft_length > 0, 1.0, 0.0)
     own = setting.for_draft(draft)
-    draft_step, passes, once = None, np.zeros(()), ()
+    draft_step: StepCost | None = None
+    passes: FloatArray = np.zeros(())
+    once: tuple[Component, ...] = ()
     if own is not None:
         seen = context if draft.kv_budget is None else np.minimum(context, draft.kv_budget)
         in_one_pass = draft.kind == "parallel"
@@ -127,11 +142,7 @@ def round_cost(
         if fusion is not None:
             rows = batch * (draft_length + 1.0)
             once = timed(
-                [
-                    projection_operation(
-                        fusion, rows, parallelism=own.parallelism, dtypes=own.dtypes, kv_heads=None
-                    )
-                ],
+                [projection_operation(fusion, rows, parallelism=own.parallelism, dtypes=own.dtypes, kv_heads=None)],
                 own,
             )
     return RoundCost(
@@ -158,10 +169,8 @@ class Round:
         What was asked [1], [token], [token].
     tokens_per_round : ndarray
         Ω, bonus token included [token].
-    baseline_time, time : ndarray
-        Seconds of a plain step and of a round [s].
-    draft_time, verify_time, overhead_time : ndarray
-        The parts of :attr:`time` [s].
+    times : RoundTimes
+        Seconds of a plain step and of the parts of a round [s].
     devices : int
         Devices of the target's layout [1].
     price : float or None
@@ -174,10 +183,7 @@ class Round:
     context: FloatArray
     draft_length: FloatArray
     tokens_per_round: FloatArray
-    baseline_time: FloatArray
-    draft_time: FloatArray
-    verify_time: FloatArray
-    overhead_time: FloatArray
+    times: RoundTimes
     setting: Setting = field(repr=False)
     draft: Draft = field(repr=False)
     acceptance: Acceptance = field(repr=False)
@@ -185,6 +191,26 @@ class Round:
     price: float | None = None
     assumptions: tuple[str, ...] = field(default=(), repr=False)
     not_modelled: tuple[str, ...] = field(default=NOT_MODELLED, repr=False)
+
+    @property
+    def baseline_time(self) -> FloatArray:
+        """Seconds of a plain step [s]."""
+        return self.times.baseline
+
+    @property
+    def draft_time(self) -> FloatArray:
+        """Seconds spent drafting [s]."""
+        return self.times.draft
+
+    @property
+    def verify_time(self) -> FloatArray:
+        """Seconds of the target's step over γ + 1 tokens [s]."""
+        return self.times.verify
+
+    @property
+    def overhead_time(self) -> FloatArray:
+        """Seconds of rejection sampling, host work and tax [s]."""
+        return self.times.overhead
 
     @property
     def time(self) -> FloatArray:
@@ -238,7 +264,7 @@ class Round:
 
     @property
     def components(self) -> list[dict[str, Any]]:
-        """One row per operation of the round with the phase it belongs to: draft, verify or overhead."""
+        """One row per operation of the round with its phase: draft, verify or overhead; arrays as in :attr:`time`."""
         rows = []
         cost, total = self.cost, self.time
         if cost.draft_step is not None:
@@ -250,7 +276,11 @@ class Round:
         rows.append({"phase": "draft"} | _host("draft host time", host, total))
         rows += [{"phase": "verify"} | row | {"share": row["time_s"] / total} for row in cost.verify.table]
         rows.append({"phase": "overhead"} | _host("rejection and host", self.overhead_time, total))
-        return [row for row in rows if np.any(row["time_s"] > 0)]
+        return [_broadcast(row, total.shape) for row in rows if np.any(row["time_s"] > 0)]
+
+
+def _broadcast(row: dict[str, Any], shape: tuple[int, ...]) -> dict[str, Any]:
+    return {name: np.broadcast_to(v, shape) if isinstance(v, np.ndarray) else v for name, v in row.items()}
 
 
 def _repeated(row: dict[str, Any], passes: FloatArray, total: FloatArray) -> dict[str, Any]:
@@ -366,7 +396,7 @@ def speculate(
     cached = checked_numbers("context", context)
     tax = float(checked_numbers("speculation_tax", speculation_tax))
     shape = np.broadcast_shapes(sequences.shape, cached.shape, lengths.shape)
-    times = {name: np.empty(shape) for name in ("baseline_time", "draft_time", "verify_time", "overhead_time")}
+    times = RoundTimes(*(np.empty(shape) for _ in RoundTimes._fields))
     for block in blocks(shape, BLOCK):
         cost = round_cost(
             setting,
@@ -376,17 +406,15 @@ def speculate(
             draft_length=_cut(lengths, block, shape),
             speculation_tax=tax,
         )
-        times["baseline_time"][block] = cost.baseline.time
-        times["draft_time"][block] = cost.draft_time()
-        times["verify_time"][block] = cost.verify.time
-        times["overhead_time"][block] = cost.overhead_time()
+        for whole, piece in zip(times, cost.times(), strict=True):
+            whole[block] = piece
     known = checked_price(price)
     return Round(
         batch=sequences,
         context=cached,
         draft_length=lengths,
         tokens_per_round=accepted.tokens_per_round(lengths),
-        **times,
+        times=times,
         setting=setting,
         draft=drafter,
         acceptance=accepted,
@@ -416,8 +444,6 @@ def _cut(array: FloatArray, block: tuple[slice, ...], shape: tuple[int, ...]) ->
     """The piece of ``array`` that broadcasts to ``block`` of ``shape``; axes of length 1 stay whole."""
     missing = len(shape) - array.ndim
     pieces = (
-        piece if array.shape[axis - missing] > 1 else slice(None)
-        for axis, piece in enumerate(block)
-        if axis >= missing
+        piece if array.shape[axis - missing] > 1 else slice(None) for axis, piece in enumerate(block) if axis >= missing
     )
     return array[tuple(pieces)]

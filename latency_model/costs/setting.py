@@ -99,7 +99,9 @@ class Setting:
             notes += self.routing.assumptions
         if self.parallelism.devices > 1:
             notes += self.parallelism.assumptions
-        read = "once for all tokens of a sequence" if self.kv_reread == 0 else f"again for {self.kv_reread:.0%} of tokens"
+        read = (
+            "once for all tokens of a sequence" if self.kv_reread == 0 else f"again for {self.kv_reread:.0%} of tokens"
+        )
         notes.append(f"verification reads the KV cache {read}")
         return tuple(notes)
 

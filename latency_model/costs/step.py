@@ -113,7 +113,8 @@ class Component:
             return np.full(np.shape(self.time()), "communication")
         compute, memory, overhead = self.terms().values()
         largest = np.argmax(np.stack(np.broadcast_arrays(compute, memory, overhead)), axis=0)
-        return np.array(["compute", "memory", "overhead"])[largest]
+        names: NDArray[np.str_] = np.array(["compute", "memory", "overhead"])[largest]
+        return names
 
 
 def _power_share(compute: FloatArray, memory: FloatArray, sharpness: float) -> FloatArray:
@@ -267,7 +268,8 @@ def _bound(terms: Mapping[str, FloatArray], shape: tuple[int, ...]) -> NDArray[n
     """Name the resource most of the time goes to: compute, memory, overhead or communication."""
     names = [_resource(term) for term in terms]
     stacked = np.stack([np.broadcast_to(seconds, shape) for seconds in terms.values()])
-    return np.array(names)[np.argmax(stacked, axis=0)]
+    largest: NDArray[np.str_] = np.array(names)[np.argmax(stacked, axis=0)]
+    return largest
 
 
 def _resource(term: str) -> str:
@@ -335,9 +337,7 @@ def evaluate(
     else:
         (tokens,), index = distinct(fed)
         sampled = tokens
-    counted = token_operations(
-        setting.model, tokens=tokens, sampled=sampled, parallelism=layout, dtypes=setting.dtypes
-    )
+    counted = token_operations(setting.model, tokens=tokens, sampled=sampled, parallelism=layout, dtypes=setting.dtypes)
     parts.append(Part(components=timed(counted, setting), index=index))
 
     if setting.model.is_moe:

@@ -11,7 +11,7 @@ from attrs import field, frozen
 from numpy.typing import ArrayLike, NDArray
 
 from latency_model.costs.memory import MemoryUse, memory_use
-from latency_model.costs.round import NOT_MODELLED, Round, RoundCost, as_acceptance, round_cost
+from latency_model.costs.round import NOT_MODELLED, Round, RoundCost, RoundTimes, as_acceptance, round_cost
 from latency_model.costs.setting import Setting
 from latency_model.costs.step import NO_SCALES, Scales
 from latency_model.decisions.uncertainty import INTERVAL_80, log_deviation, uncertain_scales
@@ -355,18 +355,12 @@ def optimize(
     if not memory.fits.any():
         raise InputError(_nothing_fits(setting, memory, points))
 
-    times = {
-        "baseline_time": cost.baseline.time,
-        "draft_time": cost.draft_time(),
-        "verify_time": cost.verify.time,
-        "overhead_time": cost.overhead_time(),
-    }
     round_ = Round(
         batch=each_batch,
         context=each_context,
         draft_length=chosen[..., 0],
         tokens_per_round=tokens[best],
-        **{name: _at(seconds, best) for name, seconds in times.items()},
+        times=RoundTimes(*(_at(seconds, best) for seconds in cost.times())),
         setting=setting,
         draft=drafter,
         acceptance=accepted,

@@ -52,9 +52,7 @@ def uncertain_scales(cost: RoundCost, setting: Setting) -> Iterator[tuple[tuple[
             yield (group, "memory"), machine
 
 
-def log_deviation(
-    quantity: Callable[[Scales], FloatArray], terms: list[tuple[tuple[str, str], float]]
-) -> FloatArray:
+def log_deviation(quantity: Callable[[Scales], FloatArray], terms: list[tuple[tuple[str, str], float]]) -> FloatArray:
     """Standard deviation of ln(quantity) when each term varies independently and log-normally [1].
 
     First order: half the difference between one deviation up and one down, added in squares.

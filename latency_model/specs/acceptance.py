@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,6 +42,10 @@ def _probabilities(form: str, values: Sequence[float]) -> tuple[float, ...]:
     return numbers
 
 
+def _conditionals(values: Sequence[float]) -> tuple[float, ...]:
+    return _probabilities("conditionals", values)
+
+
 @frozen(kw_only=True)
 class Acceptance:
     """Probability that each drafted token is accepted, given that all before it were.
@@ -59,15 +64,15 @@ class Acceptance:
 
     Examples
     --------
-    >>> Acceptance.constant(0.8).tokens_per_round(4)
+    >>> float(Acceptance.constant(0.8).tokens_per_round(4))
     3.3616
     >>> Acceptance.survival([0.8, 0.6]).conditionals
     (0.8, 0.75)
-    >>> Acceptance.parse("len:2.73@3").tokens_per_round(3)
+    >>> float(Acceptance.parse("len:2.73@3").tokens_per_round(3))
     2.73
     """
 
-    conditionals: tuple[float, ...] = field(converter=lambda v: _probabilities("conditionals", v))
+    conditionals: tuple[float, ...] = field(converter=_conditionals)
     uncertainty: float = TYPICAL_UNCERTAINTY
     assumptions: tuple[str, ...] = ()
 
@@ -88,7 +93,7 @@ class Acceptance:
     def survival(cls, survivals: Sequence[float]) -> Acceptance:
         """Per-position s_i = P(draft i accepted), what vLLM prints as per-position acceptance [1]."""
         numbers = _probabilities("survivals", survivals)
-        for position, (before, after) in enumerate(zip(numbers, numbers[1:], strict=False), start=2):
+        for position, (before, after) in enumerate(itertools.pairwise(numbers), start=2):
             if after > before:
                 raise InputError(
                     f"acceptance: survivals must not rise, got {after:g} at position {position} after {before:g}; "
@@ -104,11 +109,13 @@ class Acceptance:
             raise InputError(f"acceptance: draft_length must be an integer from 1 to 1024, got {shorten(draft_length)}")
         if isinstance(tokens, bool) or not isinstance(tokens, int | float) or not 1.0 <= tokens <= draft_length + 1:
             raise InputError(
-                f"acceptance: mean length must be from 1 to draft_length + 1 = {draft_length + 1}, got {shorten(tokens)}"
-                "; it counts the bonus token"
+                f"acceptance: mean length must be from 1 to draft_length + 1 = {draft_length + 1}, "
+                f"got {shorten(tokens)}; it counts the bonus token"
             )
         alpha = float(acceptance_from_mean_length(float(tokens), draft_length))
-        note = f"one acceptance {alpha:.3f} for all positions, solved from mean length {tokens:g} at {draft_length} drafts"
+        note = (
+            f"one acceptance {alpha:.3f} for all positions, solved from mean length {tokens:g} at {draft_length} drafts"
+        )
         return cls(conditionals=(alpha,), assumptions=(note,))
 
     @classmethod

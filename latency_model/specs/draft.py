@@ -50,10 +50,19 @@ PUBLISHED_ACCEPTANCE: dict[str, tuple[tuple[float, ...], str]] = {
         "an EAGLE-3 head for Llama-3.1-8B on ShareGPT, SpecDecode-Bench arXiv 2601.11580",
     ),
     "mtp": ((0.85,), "DeepSeek-V3 technical report, second token accepted 85-90 %"),
-    "ngram": ((0.348, 0.843, 0.871, 0.895), "n-gram proposals on ShareGPT, SpecDecode-Bench arXiv 2601.11580"),
-    "parallel": ((0.6937, 0.6633), "taken from an EAGLE-3 head on ShareGPT, SpecDecode-Bench arXiv 2601.11580"),
+    "ngram": (
+        (0.348, 0.843, 0.871, 0.895),
+        "n-gram proposals on ShareGPT, SpecDecode-Bench arXiv 2601.11580",
+    ),
+    "parallel": (
+        (0.6937, 0.6633),
+        "taken from an EAGLE-3 head on ShareGPT, SpecDecode-Bench arXiv 2601.11580",
+    ),
     "model": ((0.73,), "T5-base drafting for T5-XXL on CNN/DM, Leviathan arXiv 2211.17192 Table 2"),
-    "self_speculation": ((0.845,), "solved from 2.56 tokens a round at 2 drafts, MagicDec arXiv 2408.11049 Table 3"),
+    "self_speculation": (
+        (0.845,),
+        "solved from 2.56 tokens a round at 2 drafts, MagicDec arXiv 2408.11049 Table 3",
+    ),
 }
 
 #: 0.005875 of a 5.9 ms target pass: SpecDecode-Bench simulator, arXiv 2601.11580, Llama-3.1-8B on H100.
@@ -110,7 +119,13 @@ class Draft:
 
     def __attrs_post_init__(self) -> None:
         problems = Problems(f"draft {self.kind}")
-        for name, lowest in (("layers", 1), ("intermediate_size", 1), ("vocabulary", 1), ("features", 0), ("kv_budget", 1)):
+        for name, lowest in (
+            ("layers", 1),
+            ("intermediate_size", 1),
+            ("vocabulary", 1),
+            ("features", 0),
+            ("kv_budget", 1),
+        ):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < lowest):
                 problems.add(name, f"must be an integer of at least {lowest}", value)
@@ -122,7 +137,9 @@ class Draft:
     def model(cls, architecture: ModelArchitecture, *, parallelism: Parallelism | None = None) -> Draft:
         """A separate, smaller language model that runs one step per drafted token."""
         if not isinstance(architecture, ModelArchitecture):
-            raise InputError(f"draft model must be a ModelArchitecture, got {shorten(architecture)}; load_model reads one")
+            raise InputError(
+                f"draft model must be a ModelArchitecture, got {shorten(architecture)}; load_model reads one"
+            )
         ranks = "one device" if parallelism is None else parallelism.describe()
         return cls(
             kind="model",
@@ -171,7 +188,11 @@ class Draft:
     @classmethod
     def ngram(cls, *, host_time: float = NGRAM_HOST_TIME) -> Draft:
         """Prompt lookup or suffix matching: no network, only host time per round [s]."""
-        return cls(kind="ngram", host_time=host_time, assumptions=(f"proposals take {host_time * 1e6:.0f} µs a round",))
+        return cls(
+            kind="ngram",
+            host_time=host_time,
+            assumptions=(f"proposals take {host_time * 1e6:.0f} µs a round",),
+        )
 
     @classmethod
     def parallel(

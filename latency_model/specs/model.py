@@ -20,7 +20,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from latency_model.specs.dtypes import dtype_bytes
-from latency_model.specs.quantization import WeightFormat, weight_format
+from latency_model.specs.quantization import FORMATS, WeightFormat
 
 __all__ = [
     "Attention",
@@ -65,7 +65,7 @@ class Matrix:
     inputs: int
     outputs: int
     bias: int = 0
-    format: WeightFormat = weight_format("bf16")
+    format: WeightFormat = FORMATS["bf16"]
     split: str = "none"
 
     @property

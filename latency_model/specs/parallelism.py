@@ -53,7 +53,10 @@ class Parallelism:
         problems.raise_if_any()
         if (self.tp * self.dp) % self.ep:
             problems.add(
-                "ep", f"must divide the {self.tp * self.dp} ranks of a stage (tp * dp)", self.ep, "raise tp or dp"
+                "ep",
+                f"must divide the {self.tp * self.dp} ranks of a stage (tp * dp)",
+                self.ep,
+                "raise tp or dp",
             )
         problems.raise_if_any()
 

@@ -9,7 +9,15 @@ from attrs import field, frozen
 
 from latency_model.errors import InputError, nearest
 from latency_model.specs.dtypes import canonical_dtype, dtype_bytes
-from latency_model.specs.model import DenseMLP, FeedForward, LatentAttention, Layer, ModelArchitecture, MoE, Projection
+from latency_model.specs.model import (
+    DenseMLP,
+    FeedForward,
+    LatentAttention,
+    Layer,
+    ModelArchitecture,
+    MoE,
+    Projection,
+)
 from latency_model.specs.quantization import FORMATS, WeightFormat, weight_format
 
 __all__ = ["DTypes", "quantized"]

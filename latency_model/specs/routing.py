@@ -20,6 +20,14 @@ def _unit_interval(name: str, value: float | None) -> None:
         raise InputError(f"routing: {name} must be a number from 0 to 1, got {value!r}")
 
 
+def _or_typical_persistence(value: float | None) -> float:
+    return TYPICAL_PERSISTENCE if value is None else value
+
+
+def _or_typical_stickiness(value: float | None) -> float:
+    return TYPICAL_STICKINESS if value is None else value
+
+
 @frozen(kw_only=True)
 class Routing:
     """Statistics of expert choice; see :func:`latency_model.formulas.distinct_experts`.
@@ -41,8 +49,8 @@ class Routing:
     0.0
     """
 
-    persistence: float = field(default=None, converter=lambda v: TYPICAL_PERSISTENCE if v is None else v)
-    stickiness: float = field(default=None, converter=lambda v: TYPICAL_STICKINESS if v is None else v)
+    persistence: float = field(default=None, converter=_or_typical_persistence)
+    stickiness: float = field(default=None, converter=_or_typical_stickiness)
     popularity_cv: float = 0.0
     assumptions: tuple[str, ...] = field(init=False, eq=False)
 
