@@ -24,6 +24,9 @@ __all__ = [
     "walltime_improvement",
 ]
 
+SMALLEST = np.finfo(np.float64).tiny
+"""Stands in for 0 in a logarithm whose result is multiplied by 0 again."""
+
 
 def expected_tokens(acceptance: ArrayLike, draft_length: ArrayLike) -> Array:
     r"""Tokens a round emits when every draft is accepted with the same probability.
@@ -44,8 +47,9 @@ def expected_tokens(acceptance: ArrayLike, draft_length: ArrayLike) -> Array:
 
     Notes
     -----
-    Valid for independent, identically likely acceptances. An α fitted at depth 1 overstates depth 8 by
-    9-62 % on published curves; give a vector to :func:`expected_tokens_from_conditional` where there is one.
+    Valid for independent, identically likely acceptances. An α fitted at depth 1 overstates depth 8 by 9-112 %
+    (median 27 %) on 14 published curves; give a vector to :func:`expected_tokens_from_conditional` where there
+    is one.
 
     Source: Y. Leviathan, M. Kalman, Y. Matias, arXiv 2211.17192 (ICML 2023), equation 1.
 
@@ -61,10 +65,10 @@ def expected_tokens(acceptance: ArrayLike, draft_length: ArrayLike) -> Array:
 
 def _expected_tokens(acceptance: Array, draft_length: Array) -> Array:
     """Evaluate :func:`expected_tokens` for arguments already checked."""
-    # α − 1 is exact near 1 and expm1 keeps what 1 − α^(γ+1) would lose; 0/0 at α = 1 is replaced below.
+    # α − 1 is exact near 1 and expm1 keeps what 1 − α^γ would lose; 0/0 at α = 1 is replaced below.
     with np.errstate(divide="ignore", invalid="ignore"):
-        series = np.expm1((draft_length + 1.0) * np.log(acceptance)) / (acceptance - 1.0)
-    return np.where(acceptance == 1.0, draft_length + 1.0, series)[()]
+        powers = np.expm1(draft_length * np.log(np.maximum(acceptance, SMALLEST))) / (acceptance - 1.0)
+    return 1.0 + np.where(acceptance == 1.0, draft_length, acceptance * powers)[()]
 
 
 def expected_tokens_from_conditional(conditional: ArrayLike) -> Array:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from latency_model.formulas.acceptance import _expected_tokens
+from latency_model.formulas.acceptance import SMALLEST, _expected_tokens
 from latency_model.formulas.domain import Array, quantity
 
 __all__ = ["best_draft_length", "break_even_acceptance", "optimal_draft_length"]
+
+TIE = 1.0 + 1e-14
+"""Gains smaller than rounding are ties, which the shorter draft wins."""
+
+NEWTON_STEPS = 4
+"""Enough for Lambert's function to the last digits from its upper bound, whatever the argument."""
 
 
 def optimal_draft_length(
@@ -55,10 +61,11 @@ def optimal_draft_length(
     """
     alpha = quantity("acceptance", acceptance, high=1.0)
     marginal = _marginal_cost(cost_ratio, verify_base, verify_slope)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):  # the ends are replaced below
         decay = -np.log(alpha)
-        # (1 − c̃)/c̃ · ln(1/α) is how far the argument of W lies below its branch point, in logarithms.
-        inside = _lambert_excess(decay * (1.0 - marginal) / marginal) / decay - 1.0 / marginal
+        # With depth = (1 − c̃)/c̃ · ln(1/α) and t = −1 − W₋₁(−exp(−1 − depth)), t − depth = log(1 + t) turns
+        # t/ln(1/α) − 1/c̃ into a form that does not subtract large numbers.
+        inside = np.log1p(_lambert_excess(decay * (1.0 - marginal) / marginal)) / decay - 1.0
     limit = np.where((marginal == 0.0) | (alpha == 1.0), np.inf, np.maximum(inside, 0.0))
     unknown = np.isnan(alpha) | np.isnan(marginal)
     return np.where(unknown, np.nan, np.where(alpha > marginal, limit, 0.0))[()]
@@ -119,9 +126,9 @@ def best_draft_length(
     peak = optimal_draft_length(alpha, cost, verify_base=base, verify_slope=slope)
     shorter = np.minimum(np.maximum(np.floor(peak), 1.0), longest)
     longer = np.minimum(np.maximum(np.ceil(peak), 1.0), longest)
-    drafted = np.where(improvement(longer) > improvement(shorter), longer, shorter)
-    best = np.where(improvement(drafted) > 1.0, drafted, 0.0)
-    return np.where(np.isnan(peak), np.nan, best)[()]
+    drafted = np.where(improvement(longer) > TIE * improvement(shorter), longer, shorter)
+    best = np.where(improvement(drafted) > TIE, drafted, 0.0)
+    return np.where(np.isnan(peak + longest), np.nan, best)[()]
 
 
 def break_even_acceptance(
@@ -174,14 +181,12 @@ def _lambert_excess(depth: Array) -> Array:
     Working with the logarithm of Lambert's argument reaches depths where the argument itself underflows
     (beyond 700), and needs no branch point: near it the series in q = sqrt(2 depth) takes over.
     """
-    depth = np.where(depth >= 0.0, depth, np.nan)
     q = np.sqrt(2.0 * depth)
-    series = q * (1.0 + q * (1 / 3 + q * (1 / 36 - q * (1 / 270 - q / 4320))))
-    # q + depth bounds t from above (Chatzigeorgiou, IEEE Comm. Lett. 17(8), 2013); Halley needs few steps.
-    t = q + depth
-    for _ in range(5):
-        error = t - np.log1p(t) - depth
-        slope = t / (1.0 + t)
-        t = t - error / (slope - error / (2.0 * (1.0 + t) * t))
-    solved: NDArray[np.float64] = np.where(q < 0.02, series, np.where(np.isinf(depth), depth, t))
-    return solved
+    near = np.clip(q, SMALLEST, 0.02)
+    series = near * (1.0 + near * (1 / 3 + near * (1 / 36 - near * (1 / 270 - near / 4320))))
+    # q + depth bounds t from above (Chatzigeorgiou, IEEE Comm. Lett. 17(8), 2013), and the equation is convex:
+    # Newton descends from there without overshooting.
+    t = np.maximum(q + depth, near)
+    for _ in range(NEWTON_STEPS):
+        t = np.maximum(t - (t - np.log1p(t) - depth) * (1.0 + 1.0 / t), near)
+    return np.where(q < 0.02, series, np.where(np.isinf(depth), depth, t))

@@ -310,7 +310,8 @@ def _touched_on_average(
 ) -> Array:
     """Average :func:`_touched` over expert popularity, a few nodes at a time to keep memory flat."""
     nodes, weights = _popularity(activation, spread)
-    shape = np.broadcast_shapes(*(np.shape(a) for a in (nodes[0], tokens, sequences, persistence, stickiness)))
+    arguments = (nodes[0], tokens, sequences, persistence, stickiness)
+    shape = np.broadcast_shapes(*(np.shape(each) for each in arguments))
     aligned = (len(nodes), *(1,) * (len(shape) - nodes.ndim + 1), *nodes.shape[1:])
     nodes, weights = nodes.reshape(aligned), weights.reshape(aligned)
     step = max(1, BLOCK // max(1, math.prod(shape)))
@@ -350,9 +351,9 @@ def _log_miss(activation: Array, tokens: Array, persistence: Array, stickiness: 
 def _lookup(length: int, tokens: Array, activation: Array, persistence: Array, stickiness: Array) -> Array:
     """Read log P at ``tokens`` from a table over whole tokens; linear in between, NaN where tokens is NaN."""
     if activation.size <= FEW:
-        table = _cached_table(activation.tobytes(), persistence.tobytes(), stickiness.tobytes(), length)
+        table = _cached_table(length, *(each.tobytes() for each in (activation, persistence, stickiness)))
     else:
-        table = _log_miss_table(activation.ravel(), persistence.ravel(), stickiness.ravel(), length)
+        table = _log_miss_table(length, activation.ravel(), persistence.ravel(), stickiness.ravel())
     columns = np.arange(activation.size).reshape(activation.shape)
     below = np.fmax(tokens, 0.0).astype(np.intp)
     part = tokens - below
@@ -364,15 +365,15 @@ def _lookup(length: int, tokens: Array, activation: Array, persistence: Array, s
 
 
 @lru_cache(maxsize=256)
-def _cached_table(activation: bytes, persistence: bytes, stickiness: bytes, length: int) -> Array:
-    parameters = [np.frombuffer(each) for each in (activation, persistence, stickiness)]
+def _cached_table(length: int, *raw: bytes) -> Array:
+    parameters = [np.frombuffer(each) for each in raw]
     if len(parameters[0]) == 1:  # Python floats walk the recurrence ten times faster than arrays of one
-        return _log_miss_table(*(each.item() for each in parameters), length)
-    return _log_miss_table(*parameters, length)
+        return _log_miss_table(length, *(each.item() for each in parameters))
+    return _log_miss_table(length, *parameters)
 
 
 def _log_miss_table(
-    activation: Array | float, persistence: Array | float, stickiness: Array | float, length: int
+    length: int, activation: Array | float, persistence: Array | float, stickiness: Array | float
 ) -> Array:
     """Tabulate log P for 0 .. length tokens (first axis) by the hazard recurrence of the module docstring."""
     redraw = activation * (1.0 - persistence) * (1.0 - stickiness)
@@ -414,7 +415,7 @@ def _beta_rule(mean: float, cv: float) -> Array:
     the rule converges exponentially. Weights are scaled to the mean instead of to 1, since an expert with
     p = 0 contributes nothing and its mass need not be resolved.
     """
-    if not cv > 1e-7:  # an effect below cv² = 1e-14 is no effect; NaN stays NaN
+    if not (cv > 1e-7 and mean > 0.0):  # an effect below cv² = 1e-14 is no effect; NaN stays NaN
         return np.array([[mean + 0.0 * cv], [1.0]])
     total = (1.0 - mean) / (mean * cv * cv) - 1.0
     a, b = mean * total + 1.0, (1.0 - mean) * total  # exponents of p · density · dp/dt = p^a (1 − p)^b
