@@ -80,8 +80,7 @@ def load_model(model: str | os.PathLike[str] | Mapping[str, object] | ModelArchi
         return load_path(path)
     bundled = find_bundled(text)
     if bundled is None:
-        hint = nearest(text.split("/")[-1], model_names())
-        raise InputError(f"model {shorten(text)} is neither a bundled model nor a file; {hint}")
+        raise InputError(f"model {shorten(text)} is neither a bundled model nor a file; {closest(text)}")
     return load_bundled(bundled)
 
 
@@ -104,8 +103,18 @@ def known_names() -> dict[str, str]:
 
 def find_bundled(text: str) -> str | None:
     """Find the bundled model meant by a name, or None."""
-    name = folded(text.strip().split("/")[-1])
+    parts = text.strip().split("/")
+    if len(parts) > 2 or parts[0] in ("", ".", "..", "~"):
+        return None  # a path, not an organisation and a name
+    name = folded(parts[-1])
     return known_names().get(name) or known_names().get(VARIANT.sub("", name))
+
+
+def closest(text: str) -> str:
+    """Say which bundled models continue a name, or else come closest to it."""
+    name = text.strip().split("/")[-1]
+    longer = [known for known in model_names() if name and folded(known).startswith(folded(name))]
+    return nearest(name, longer or model_names())
 
 
 def folded(name: str) -> str:
@@ -129,7 +138,7 @@ def load_bundled(name: str) -> ModelArchitecture:
 
 
 def config_path(text: str) -> Path | None:
-    """Find the config a text names as a file or as a directory that holds one; None where there is neither."""
+    """Find the config named as a file or as a directory that holds one; None where there is neither."""
     try:
         path = Path(text).expanduser()
         if path.is_file():

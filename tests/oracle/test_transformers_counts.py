@@ -107,9 +107,15 @@ CASES: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
         [{"tie_word_embeddings": True}, {"attention_bias": True}, {"mlp_bias": True}, {"head_dim": 10}],
     ),
     "mistral": ({**SMALL, "model_type": "mistral", "sliding_window": 32}, [{"head_dim": 10}, {"sliding_window": None}]),
-    "phi3": ({**SMALL, "model_type": "phi3", "pad_token_id": 0}, [{"num_key_value_heads": 6}, {"num_hidden_layers": 1}]),
+    "phi3": (
+        {**SMALL, "model_type": "phi3", "pad_token_id": 0},
+        [{"num_key_value_heads": 6}, {"num_hidden_layers": 1}],
+    ),
     "qwen2": ({**SMALL, "model_type": "qwen2"}, [{"tie_word_embeddings": True}, {"num_key_value_heads": 1}]),
-    "qwen3": ({**SMALL, "model_type": "qwen3", "head_dim": 16}, [{"tie_word_embeddings": True}, {"attention_bias": True}]),
+    "qwen3": (
+        {**SMALL, "model_type": "qwen3", "head_dim": 16},
+        [{"tie_word_embeddings": True}, {"attention_bias": True}],
+    ),
     "mixtral": (
         {**SMALL, "model_type": "mixtral", "num_local_experts": 5, "num_experts_per_tok": 2},
         [{"num_local_experts": 1, "num_experts_per_tok": 1}, {"tie_word_embeddings": True}],

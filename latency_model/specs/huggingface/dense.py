@@ -106,7 +106,5 @@ def qwen_windows(config: Config, layers: int) -> tuple[int | None, ...]:
         return (None,) * layers
     if window is None:
         config.wrong("sliding_window", "is missing; use_sliding_window is true")
-    windowed = (
-        [kind == "sliding_attention" for kind in kinds] if kinds else [i >= first for i in range(layers)]
-    )
+    windowed = [kind == "sliding_attention" for kind in kinds] if kinds else [i >= first for i in range(layers)]
     return tuple(window if flag else None for flag in windowed)

@@ -224,9 +224,7 @@ def stored_dtype(config: Config) -> str:
         config.wrong("torch_dtype", f"is not understood: {error}")
         return "bf16"
     if dtype not in ("fp32", "bf16", "fp16"):
-        config.wrong(
-            "torch_dtype", "must be a 16- or 32-bit format; quantisation is told by quantization_config", text
-        )
+        config.wrong("torch_dtype", "must be a 16- or 32-bit format; quantisation is told by quantization_config", text)
         return "bf16"
     return dtype
 

@@ -44,9 +44,7 @@ def gemma3(config: Config) -> Decoder:
     return _dense(config, norms=4, query_key_norm=True, pattern=6)
 
 
-def _dense(
-    config: Config, *, norms: int, query_key_norm: bool, windowed: bool = True, pattern: int = 1
-) -> Decoder:
+def _dense(config: Config, *, norms: int, query_key_norm: bool, windowed: bool = True, pattern: int = 1) -> Decoder:
     shape = read_shape(config, tied=True)
     config.require("head_dim")
     width = config.integer("intermediate_size")
@@ -102,9 +100,7 @@ def gemma4(config: Config) -> Decoder:
     rows = config.integer("vocab_size_per_layer_input", default=local.vocab)
     config.check()
     inputs = per_layer_input(local.hidden, own) if own else ()
-    embedding = (
-        Matrix(name="embed_tokens_per_layer", inputs=rows, outputs=own, split="inputs") if own else None
-    )
+    embedding = Matrix(name="embed_tokens_per_layer", inputs=rows, outputs=own, split="inputs") if own else None
     norms = 4 + (3 if routed else 0) + (1 if own else 0)
 
     def layer(index: int) -> Layer:
@@ -133,10 +129,8 @@ def read_global_shape(config: Config, local: Shape) -> Shape:
     key_value = config.optional_integer("num_global_key_value_heads")
     if key_value is None or config.values.get("attention_k_eq_v") is not True:
         key_value = local.kv_heads
-    if local.heads % key_value:
-        config.wrong(
-            "num_global_key_value_heads", f"must divide num_attention_heads = {local.heads}", key_value
-        )
+    if local.heads % key_value and config.sound("num_attention_heads", "num_key_value_heads"):
+        config.wrong("num_global_key_value_heads", f"must divide num_attention_heads = {local.heads}", key_value)
     return evolve(local, head_dim=head_dim, kv_heads=key_value)
 
 
@@ -152,9 +146,7 @@ def read_routed_block(config: Config, hidden: int) -> tuple[FeedForward, ...]:
     return (block,)
 
 
-def gemma4_attention(
-    shape: Shape, *, bias: bool, window: int | None, value: bool, shares_cache: bool
-) -> Attention:
+def gemma4_attention(shape: Shape, *, bias: bool, window: int | None, value: bool, shares_cache: bool) -> Attention:
     """Build attention that may reuse keys as values or read the cache of an earlier layer."""
     mixer = attention(
         shape,
@@ -165,9 +157,7 @@ def gemma4_attention(
     )
     qkv, output = mixer.projections
     kept = qkv.matrices[:1] if shares_cache else qkv.matrices if value else qkv.matrices[:2]
-    return evolve(
-        mixer, projections=(Projection(name="qkv", matrices=kept), output), shares_cache=shares_cache
-    )
+    return evolve(mixer, projections=(Projection(name="qkv", matrices=kept), output), shares_cache=shares_cache)
 
 
 def per_layer_input(hidden: int, own: int) -> tuple[DenseMLP, ...]:

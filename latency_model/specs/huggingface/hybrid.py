@@ -51,11 +51,7 @@ def _qwen_hybrid(config: Config, inputs: tuple[tuple[str, str], ...], *, routed:
     gated = config.flag("attn_output_gate", True)
     recurrent = read_gated_deltanet(config, shape.hidden, inputs)
     sparse = qwen_sparse_layers(config, shape.layers) if routed else (False,) * shape.layers
-    experts = (
-        read_experts(config, ("num_experts", "num_local_experts"), "moe_intermediate_size")
-        if routed
-        else None
-    )
+    experts = read_experts(config, ("num_experts", "num_local_experts"), "moe_intermediate_size") if routed else None
     shared_width = config.integer("shared_expert_intermediate_size") if routed else 0
     width = read_dense_width(config, sparse)
     config.check()
@@ -80,9 +76,7 @@ def read_kinds(config: Config, layers: int) -> tuple[str, ...]:
     if kinds is not None:
         config.defaulted.pop("full_attention_interval", None)
         return kinds
-    return tuple(
-        "linear_attention" if (index + 1) % interval else "full_attention" for index in range(layers)
-    )
+    return tuple("linear_attention" if (index + 1) % interval else "full_attention" for index in range(layers))
 
 
 def read_gated_deltanet(config: Config, hidden: int, inputs: tuple[tuple[str, str], ...]) -> RecurrentMixer:
@@ -97,10 +91,8 @@ def read_gated_deltanet(config: Config, hidden: int, inputs: tuple[tuple[str, st
     key_dim = config.integer("linear_key_head_dim")
     value_dim = config.integer("linear_value_head_dim")
     kernel = config.integer("linear_conv_kernel_dim")
-    if value_heads % key_heads:
-        config.wrong(
-            "linear_num_value_heads", f"must be a multiple of linear_num_key_heads = {key_heads}", value_heads
-        )
+    if value_heads % key_heads and config.sound("linear_num_key_heads", "linear_num_value_heads"):
+        config.wrong("linear_num_value_heads", f"must be a multiple of linear_num_key_heads = {key_heads}", value_heads)
     keys, values = key_heads * key_dim, value_heads * value_dim
     channels = 2 * keys + values
     outputs = {"q": keys, "k": keys, "v": values, "z": values, "b": value_heads, "a": value_heads}
@@ -140,9 +132,7 @@ def read_state_dtype(config: Config, name: str) -> str:
 
 #: Letters of ``hybrid_override_pattern`` and the layer kinds of newer configs.
 PATTERN = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
-KIND_NAMES = {"linear_attention": "mamba", "full_attention": "attention"} | {
-    kind: kind for kind in PATTERN.values()
-}
+KIND_NAMES = {"linear_attention": "mamba", "full_attention": "attention"} | {kind: kind for kind in PATTERN.values()}
 
 
 def nemotron_h(config: Config) -> Decoder:
@@ -155,7 +145,7 @@ def nemotron_h(config: Config) -> Decoder:
     if not config.has("num_hidden_layers"):  # newer configs leave it to the pattern
         config.values = {**config.values, "num_hidden_layers": len(kinds)}
     shape = read_shape(config)
-    if len(kinds) != shape.layers:
+    if len(kinds) != shape.layers and config.sound("num_hidden_layers"):
         config.wrong("num_hidden_layers", f"must be the {len(kinds)} layers of the pattern", shape.layers)
     for name in ("attention_bias", "mamba_proj_bias"):
         if config.flag(name, False):
@@ -165,9 +155,7 @@ def nemotron_h(config: Config) -> Decoder:
     readers: dict[str, Callable[[], Mixer | FeedForward]] = {
         "mamba": lambda: read_mamba2(config, shape.hidden),
         "attention": lambda: attention(shape, window=window, module="mixer"),
-        "mlp": lambda: dense_mlp(
-            shape.hidden, config.integer("intermediate_size"), "mixer", PLAIN, bias=mlp_bias
-        ),
+        "mlp": lambda: dense_mlp(shape.hidden, config.integer("intermediate_size"), "mixer", PLAIN, bias=mlp_bias),
         "moe": lambda: read_latent_moe(config, shape.hidden, mlp_bias=mlp_bias),
     }
     config.understood.add("intermediate_size")
@@ -207,9 +195,7 @@ def read_pattern(config: Config) -> tuple[str, ...]:
     if unknown:
         config.wrong("hybrid_override_pattern", f"may hold the letters {' '.join(PATTERN)} only", unknown[0])
     if len(letters) > LIMITS["layers"]:
-        config.wrong(
-            "hybrid_override_pattern", f"must not name more than {LIMITS['layers']} layers", len(letters)
-        )
+        config.wrong("hybrid_override_pattern", f"must not name more than {LIMITS['layers']} layers", len(letters))
     if not letters and not named:
         config.wrong("hybrid_override_pattern", "is missing; it names the kind of each layer")
     config.check()
@@ -234,7 +220,7 @@ def read_mamba2(config: Config, hidden: int) -> RecurrentMixer:
     kernel = config.integer("conv_kernel", "mamba_d_conv")
     bias = config.flag("use_bias", False)
     conv_bias = config.flag("use_conv_bias", True)
-    if heads % groups:
+    if heads % groups and config.sound("mamba_num_heads", "n_groups"):
         config.wrong("n_groups", f"must divide mamba_num_heads = {heads}", groups)
     width = heads * head_dim
     channels = width + 2 * groups * state

@@ -43,9 +43,7 @@ def _decoder(config: Config, read: Callable[[int, int], tuple[Indexer | None, ..
     tied = config.flag("tie_word_embeddings", False)
     mixer = read_latent_attention(config, hidden)
     indexers = read(hidden, layers)
-    experts = read_experts(
-        config, ("n_routed_experts", "num_local_experts", "num_experts"), "moe_intermediate_size"
-    )
+    experts = read_experts(config, ("n_routed_experts", "num_local_experts", "num_experts"), "moe_intermediate_size")
     shared = read_shared_experts(config, hidden, experts)
     sparse = read_sparse_layers(config, layers)
     width = read_dense_width(config, sparse)
@@ -57,9 +55,7 @@ def _decoder(config: Config, read: Callable[[int, int], tuple[Indexer | None, ..
         block = routed if sparse[index] else dense
         return Layer(mixer=evolve(mixer, indexer=indexers[index]), feed_forward=(block,), vectors=2 * hidden)
 
-    return Decoder(
-        hidden_size=hidden, vocab_size=vocab, layers=stack(layers, layer), tied=tied, final_norm=hidden
-    )
+    return Decoder(hidden_size=hidden, vocab_size=vocab, layers=stack(layers, layer), tied=tied, final_norm=hidden)
 
 
 def read_latent_attention(config: Config, hidden: int) -> LatentAttention:
@@ -69,10 +65,8 @@ def read_latent_attention(config: Config, hidden: int) -> LatentAttention:
     """
     heads = config.integer("num_attention_heads")
     key_value = config.integer("num_key_value_heads", default=heads)
-    if key_value != heads:
-        config.wrong(
-            "num_key_value_heads", f"must equal num_attention_heads = {heads} in latent attention", key_value
-        )
+    if key_value != heads and config.sound("num_attention_heads", "num_key_value_heads"):
+        config.wrong("num_key_value_heads", f"must equal num_attention_heads = {heads} in latent attention", key_value)
     rank = config.integer("kv_lora_rank")
     nope = config.integer("qk_nope_head_dim")
     rope = config.integer("qk_rope_head_dim")

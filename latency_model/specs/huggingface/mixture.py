@@ -64,12 +64,8 @@ def qwen3_moe(config: Config) -> Decoder:
     config.check()
 
     def layer(index: int) -> Layer:
-        block: MoE | DenseMLP = (
-            moe(shape.hidden, experts) if sparse[index] else dense_mlp(shape.hidden, width)
-        )
-        mixer = attention(
-            shape, qkv_bias=bias, output_bias=bias, window=windows[index], vectors=2 * shape.head_dim
-        )
+        block: MoE | DenseMLP = moe(shape.hidden, experts) if sparse[index] else dense_mlp(shape.hidden, width)
+        mixer = attention(shape, qkv_bias=bias, output_bias=bias, window=windows[index], vectors=2 * shape.head_dim)
         return Layer(mixer=mixer, feed_forward=(block,), vectors=2 * shape.hidden)
 
     return shape.decoder(stack(shape.layers, layer))
@@ -99,11 +95,7 @@ def qwen2_moe(config: Config) -> Decoder:
 
 def read_dense_width(config: Config, sparse: tuple[bool, ...]) -> int:
     """Read the width of dense layers, required only where there are any."""
-    return (
-        (config.optional_integer("intermediate_size") or 1)
-        if all(sparse)
-        else config.integer("intermediate_size")
-    )
+    return (config.optional_integer("intermediate_size") or 1) if all(sparse) else config.integer("intermediate_size")
 
 
 def qwen_sparse_layers(config: Config, layers: int) -> tuple[bool, ...]:
@@ -238,9 +230,7 @@ def read_chunks(config: Config, layers: int) -> tuple[int | None, ...]:
     """Read the attention chunk of each Llama-4 layer: none where the layer has no rotary embedding."""
     chunk = config.optional_integer("attention_chunk_size")
     kinds = config.layer_list("layer_types", ("full_attention", "chunked_attention"), layers)
-    rotary = config.integers(
-        "no_rope_layers", high=1
-    )  # the name misleads: 1 marks layers with rotary embedding
+    rotary = config.integers("no_rope_layers", high=1)  # the name misleads: 1 marks layers with rotary embedding
     interval = config.optional_integer("no_rope_layer_interval") or 4
     if kinds is not None:
         if chunk is None and "chunked_attention" in kinds:
@@ -258,9 +248,7 @@ def glm4_moe(config: Config) -> Decoder:
     shape = read_shape(config)
     bias = config.flag("attention_bias", False)
     normed = config.flag("use_qk_norm", False)
-    experts = read_experts(
-        config, ("n_routed_experts", "num_local_experts", "num_experts"), "moe_intermediate_size"
-    )
+    experts = read_experts(config, ("n_routed_experts", "num_local_experts", "num_experts"), "moe_intermediate_size")
     shared = read_shared_experts(config, shape.hidden, experts)
     sparse = read_sparse_layers(config, shape.layers)
     width = read_dense_width(config, sparse)

@@ -53,9 +53,7 @@ class Shape:
     head_dim: int
     tied: bool
 
-    def decoder(
-        self, layers: tuple[Layer, ...], *, final_norm: int | None = None, head_bias: int = 0
-    ) -> Decoder:
+    def decoder(self, layers: tuple[Layer, ...], *, final_norm: int | None = None, head_bias: int = 0) -> Decoder:
         """Wrap the layers with embedding, final norm (one vector by default) and LM head."""
         return Decoder(
             hidden_size=self.hidden,
@@ -67,9 +65,7 @@ class Shape:
         )
 
 
-def read_shape(
-    config: Config, *, tied: bool = False, free_head_dim: bool = True, kv_heads: bool = True
-) -> Shape:
+def read_shape(config: Config, *, tied: bool = False, free_head_dim: bool = True, kv_heads: bool = True) -> Shape:
     """Read the sizes every decoder has.
 
     Parameters
@@ -87,7 +83,7 @@ def read_shape(
     heads = config.integer("num_attention_heads")
     head_dim = read_head_dim(config, hidden, heads, free=free_head_dim)
     key_value = config.integer("num_key_value_heads", default=None if kv_heads else heads)
-    if heads % key_value:
+    if heads % key_value and config.sound("num_attention_heads", "num_key_value_heads"):
         config.wrong("num_key_value_heads", f"must divide num_attention_heads = {heads}", key_value)
     return Shape(
         hidden=hidden,
@@ -106,13 +102,9 @@ def read_head_dim(config: Config, hidden: int, heads: int, *, free: bool = True)
     if stated is not None and (free or stated * heads == hidden):
         return stated
     if stated is not None:
-        config.wrong(
-            "head_dim", f"must be hidden_size / num_attention_heads = {hidden}/{heads} in this family", stated
-        )
-    elif hidden % heads and config.has("hidden_size") and config.has("num_attention_heads"):
-        config.wrong(
-            "hidden_size", f"must be a multiple of num_attention_heads = {heads} without head_dim", hidden
-        )
+        config.wrong("head_dim", f"must be hidden_size / num_attention_heads = {hidden}/{heads} in this family", stated)
+    elif hidden % heads and config.sound("hidden_size", "num_attention_heads", "head_dim"):
+        config.wrong("hidden_size", f"must be a multiple of num_attention_heads = {heads} without head_dim", hidden)
     return max(1, hidden // heads)
 
 
@@ -169,9 +161,7 @@ def _up(hidden: int, width: int, module: str, names: tuple[str, ...], *, bias: b
 
 def _down(hidden: int, width: int, module: str, name: str, *, bias: bool = False) -> Projection:
     """Build the row-parallel map of a feed-forward block."""
-    return Projection(
-        name="down", matrices=(linear(f"{module}.{name}", width, hidden, bias=bias, split="inputs"),)
-    )
+    return Projection(name="down", matrices=(linear(f"{module}.{name}", width, hidden, bias=bias, split="inputs"),))
 
 
 def feed_forward(
@@ -203,10 +193,10 @@ class Experts:
 def read_experts(
     config: Config, counts: tuple[str, ...], width: str, top_k: tuple[str, ...] = ("num_experts_per_tok",)
 ) -> Experts:
-    """Read the routed experts; ``counts`` and ``top_k`` are spellings of their number and of the share used."""
+    """Read the routed experts; ``counts`` and ``top_k`` are spellings of how many there are and are used."""
     experts = config.integer(*counts)
     chosen = config.integer(*top_k)
-    if chosen > experts and any(config.has(name) for name in counts):
+    if chosen > experts and config.sound(*counts, *top_k):
         config.wrong(top_k[0], f"must not exceed {counts[0]} = {experts}", chosen)
     return Experts(count=experts, top_k=chosen, width=config.integer(width))
 

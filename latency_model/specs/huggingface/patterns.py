@@ -128,8 +128,6 @@ def read_pattern_fields(config: Config, *names: str) -> ModulePatterns:
     listed = [pattern for name in names for pattern in config.strings(name) or ()]
 
     def wrong(text: str) -> None:
-        config.wrong(
-            names[0], "holds a pattern that is not understood", text, "write module names or wildcards"
-        )
+        config.wrong(names[0], "holds a pattern that is not understood", text, "write module names or wildcards")
 
     return read_patterns(listed, wrong)

@@ -76,15 +76,9 @@ class StoredFormats:
         """Look up the format of the matrix at a path such as ``layers.0.mlp.down_proj`` or ``lm_head``."""
         if path == "lm_head" and not self.head:
             return self.base
-        if (
-            path.endswith(SMALL_MAPS)
-            or (self.experts_only and ".experts" not in path)
-            or self.kept.match(path)
-        ):
+        if path.endswith(SMALL_MAPS) or (self.experts_only and ".experts" not in path) or self.kept.match(path):
             return self.base
-        return next(
-            (form for patterns, form in self.rules if patterns is None or patterns.match(path)), self.base
-        )
+        return next((form for patterns, form in self.rules if patterns is None or patterns.match(path)), self.base)
 
     def applied(self, layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
         """Give every matrix of every layer its format."""
@@ -173,9 +167,7 @@ def read_formats(config: Config, dtype: str, beside: Mapping[str, object] | None
     return evolve(formats, kept=_joined(formats.kept, kept), assumptions=notes)
 
 
-def _from_modelopt_file(
-    config: Config, section: Config | None, beside: Mapping[str, object]
-) -> Config | None:
+def _from_modelopt_file(config: Config, section: Config | None, beside: Mapping[str, object]) -> Config | None:
     """Take the ModelOpt file's block, which must not contradict the config's own."""
     outer = Config(beside, config.problems, "hf_quant_config.json: ")
     inner = outer.section("quantization")
@@ -197,14 +189,8 @@ def _joined(one: ModulePatterns, other: ModulePatterns) -> ModulePatterns:
 
 def _about_single_experts(kept: ModulePatterns) -> tuple[str, ...]:
     """Say so where single experts are left alone: expert 0 stands for all of its layer."""
-    single = any(
-        part == "experts" and following.isdigit() for name in kept.names for part, following in pairwise(name)
-    )
-    return (
-        ("experts that are quantised differently from expert 0 of their layer are read like it",)
-        if single
-        else ()
-    )
+    single = any(part == "experts" and following.isdigit() for name in kept.names for part, following in pairwise(name))
+    return ("experts that are quantised differently from expert 0 of their layer are read like it",) if single else ()
 
 
 def scaled(
@@ -292,9 +278,7 @@ def _bitsandbytes(config: Config, formats: StoredFormats) -> StoredFormats:
         return evolve(formats, rules=((None, weight_format("int8")),))
     kind = config.text("bnb_4bit_quant_type", "fp4")
     scale = 1.0 + 4.0 / 256 if config.get("bnb_4bit_use_double_quant") is True else 4.0
-    return evolve(
-        formats, rules=((None, scaled(kind if kind == "nf4" else "bnb_fp4", 4, "bf16", 64, scale)),)
-    )
+    return evolve(formats, rules=((None, scaled(kind if kind == "nf4" else "bnb_fp4", 4, "bf16", 64, scale)),))
 
 
 #: ModelOpt's ``quant_algo``, and the group size of those that have one.
@@ -376,9 +360,7 @@ def _compressed_tensors(config: Config, formats: StoredFormats) -> StoredFormats
             group = groups.section(name)
             if group is not None:
                 rules.append((read_targets(group), compressed_format(group)))
-    rules.sort(
-        key=lambda rule: rule[0] is None
-    )  # groups that name modules go before those for all linear layers
+    rules.sort(key=lambda rule: rule[0] is None)  # groups that name modules go before those for all linear layers
     return evolve(formats, rules=tuple(rules), head=True, kv_dtype=read_kv_scheme(config))
 
 
@@ -389,9 +371,7 @@ def read_targets(group: Config) -> ModulePatterns | None:
         group.wrong("targets", "is missing; it names the modules of the group")
     if "Linear" in targets:
         return None
-    return read_patterns(
-        targets, lambda text: group.wrong("targets", "holds a pattern that is not understood", text)
-    )
+    return read_patterns(targets, lambda text: group.wrong("targets", "holds a pattern that is not understood", text))
 
 
 def compressed_format(group: Config) -> WeightFormat:
@@ -404,14 +384,10 @@ def compressed_format(group: Config) -> WeightFormat:
     strategy = weights.text("strategy", "channel")
     input_bits = 16 if inputs is None else inputs.integer("num_bits", low=4, high=16)
     input_kind = "float" if inputs is None else inputs.text("type", "int")
-    compute = {(8, "float"): "fp8", (8, "int"): "int8", (4, "float"): "fp4"}.get(
-        (input_bits, input_kind), "bf16"
-    )
+    compute = {(8, "float"): "fp8", (8, "int"): "int8", (4, "float"): "fp4"}.get((input_bits, input_kind), "bf16")
     group_size = read_group(weights, "group_size") if "group" in strategy else -1
     if kind == "float" and bits == 4:
-        return evolve(
-            weight_format("mxfp4" if group_size == 32 else "nvfp4"), block=(group_size, 1), compute=compute
-        )
+        return evolve(weight_format("mxfp4" if group_size == 32 else "nvfp4"), block=(group_size, 1), compute=compute)
     if kind == "float" and bits == 8:
         if strategy == "block":
             block = read_block(weights, "block_structure") or (128, 128)

@@ -44,6 +44,7 @@ class Config:
         self.understood: set[str] = set()
         self.defaulted: dict[str, object] = {}
         self.assumptions: list[str] = []
+        self.faulty: set[str] = set()
 
     def get(self, name: str) -> object:
         """Return the raw value, remembered as read; None when absent or null."""
@@ -56,7 +57,12 @@ class Config:
 
     def wrong(self, name: str, rule: str, value: object = ..., hint: str = "") -> None:
         """Note that a field breaks a rule."""
+        self.faulty.add(name)
         self.problems.add(self.path + name, rule, value, hint)
+
+    def sound(self, *names: str) -> bool:
+        """Say whether nothing was wrong with these fields so far, so that comparing them makes sense."""
+        return self.faulty.isdisjoint(names)
 
     def check(self) -> None:
         """Raise everything found so far."""
@@ -83,9 +89,7 @@ class Config:
         if not self.has(name):
             self.wrong(name, "is missing; this model family requires it")
 
-    def optional_integer(
-        self, name: str, *aliases: str, low: int = 1, high: int = LIMITS["size"]
-    ) -> int | None:
+    def optional_integer(self, name: str, *aliases: str, low: int = 1, high: int = LIMITS["size"]) -> int | None:
         """Read a whole number, or None where absent, null or wrong (the wrong is noted)."""
         given = {spelling: self.get(spelling) for spelling in (name, *aliases) if self.has(spelling)}
         self.understood.update((name, *aliases))
@@ -159,9 +163,7 @@ class Config:
 
     def unread(self) -> list[str]:
         """List keys nobody has read, in the order of the file; null ones count as absent."""
-        return [
-            name for name, value in self.values.items() if name not in self.understood and value is not None
-        ]
+        return [name for name, value in self.values.items() if name not in self.understood and value is not None]
 
     def layer_list(self, name: str, choices: Iterable[str], layers: int) -> tuple[str, ...] | None:
         """Read a list of one string per layer; None where absent or null."""
