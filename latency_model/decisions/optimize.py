@@ -34,8 +34,8 @@ IntArray = NDArray[np.int64]
 
 #: Draft lengths whose speedup is within this of the best form the plateau.
 PLATEAU = 0.01
-#: A schedule keeps its draft length while that is within this of the best, so that tables stay short.
-HYSTERESIS = 0.005
+#: A schedule may stay this far below the best, so that the tables engines read stay short.
+SCHEDULE_TOLERANCE = 0.005
 #: Batches a schedule looks at one by one.
 LARGEST_SCHEDULED_BATCH = 4096
 CONTEXT_STEPS_PER_OCTAVE = 16
@@ -128,16 +128,26 @@ class Plan:
         return self.best.speedup
 
     @cached_property
+    def _batch_curve(self) -> tuple[FloatArray, FloatArray]:
+        """Batches from 1 to the largest asked, and the speedups there, [batch, context, draft length]."""
+        batches = np.arange(1.0, min(int(self.batch.max()), LARGEST_SCHEDULED_BATCH) + 1)
+        return batches, self._curve_over(batches[:, None], self.context.reshape(1, -1))
+
+    @cached_property
     def batch_switches(self) -> tuple[tuple[Switch, ...], ...]:
-        """For each context, the draft length by ranges of batch from 1 to the largest asked, without gaps."""
-        largest = min(int(self.batch.max()), LARGEST_SCHEDULED_BATCH)
-        batches = np.arange(1.0, largest + 1)
-        curve = self._curve_over(batches[:, None], self.context.reshape(1, -1))
+        """For each context, the best draft length by ranges of batch from 1 to the largest asked, without gaps."""
+        batches, curve = self._batch_curve
         return tuple(_switches(batches, curve[:, column]) for column in range(curve.shape[1]))
 
     @cached_property
+    def schedules(self) -> tuple[tuple[Switch, ...], ...]:
+        """Like :attr:`batch_switches` in as few ranges as staying within 0.5 % of the best allows."""
+        batches, curve = self._batch_curve
+        return tuple(_switches(batches, curve[:, column], SCHEDULE_TOLERANCE) for column in range(curve.shape[1]))
+
+    @cached_property
     def context_switches(self) -> tuple[tuple[Switch, ...], ...]:
-        """For each batch, the draft length by ranges of context up to the model's longest (to about 4 %)."""
+        """For each batch, the best draft length by ranges of context up to the model's longest (to about 4 %)."""
         longest = self.best.setting.model.max_context or 131072
         longest = max(longest, int(self.context.max()), 1)
         octaves = max(np.log2(longest / 64.0), 1.0)
@@ -212,19 +222,23 @@ def _speedups(cost: RoundCost, tokens: FloatArray, scales: Scales = NO_SCALES) -
     return np.asarray(tokens * cost.baseline.scaled_time(scales) / cost.time(scales))
 
 
-def _switches(points: FloatArray, curve: FloatArray) -> tuple[Switch, ...]:
-    """Ranges of ``points`` with one draft length each, which changes only when it loses more than the hysteresis."""
-    best = np.argmax(curve, axis=-1)
+def _switches(points: FloatArray, curve: FloatArray, tolerance: float = 0.0) -> tuple[Switch, ...]:
+    """The fewest ranges of ``points`` in which one draft length stays within ``tolerance`` of the best.
+
+    Each range is as long as some draft length allows; of those that last as long, the one that gains most over the
+    range is taken (the shorter on a tie).
+    """
+    good = curve >= (1.0 - tolerance) * curve.max(axis=-1, keepdims=True)
     ranges: list[Switch] = []
-    for index, point in enumerate(points):
-        value = int(point)
-        if ranges:
-            current = ranges[-1].draft_length
-            if curve[index, current] >= (1.0 - HYSTERESIS) * curve[index, best[index]]:
-                ranges[-1] = Switch(ranges[-1].start, value, current)
-                continue
-            ranges[-1] = Switch(ranges[-1].start, value - 1, current)
-        ranges.append(Switch(value, value, int(best[index])))
+    start = 0
+    while start < len(points):
+        alive, end = good[start], start + 1
+        while end < len(points) and (alive & good[end]).any():
+            alive, end = alive & good[end], end + 1
+        gain = np.where(alive, curve[start:end].sum(axis=0), -np.inf)
+        last = int(points[end]) - 1 if end < len(points) else int(points[-1])
+        ranges.append(Switch(int(points[start]), last, int(np.argmax(gain))))
+        start = end
     return tuple(ranges)
 
 

@@ -15,7 +15,15 @@ from attrs import frozen
 from latency_model.decisions.optimize import Plan, Switch
 from latency_model.errors import InputError
 
-__all__ = ["ENGINES", "EngineSettings", "engine_settings", "sglang_settings", "trtllm_settings", "vllm_settings"]
+__all__ = [
+    "ENGINES",
+    "EngineSettings",
+    "engine_settings",
+    "has_settings",
+    "sglang_settings",
+    "trtllm_settings",
+    "vllm_settings",
+]
 
 #: vLLM's ``method``, SGLang's algorithm and TensorRT-LLM's decoding type, by kind of drafter.
 METHODS = {
@@ -54,6 +62,11 @@ def engine_settings(plan: Plan, engine: str) -> EngineSettings:
     if engine not in ENGINES:
         raise InputError(f"settings can be written for {', '.join(ENGINES)}, got {engine!r}")
     return ENGINES[engine](plan)
+
+
+def has_settings(plan: Plan, engine: str) -> bool:
+    """Whether the engine has a setting for the plan's kind of drafter."""
+    return engine in METHODS.get(plan.best.draft.kind, {})
 
 
 def vllm_settings(plan: Plan) -> EngineSettings:
@@ -153,7 +166,7 @@ ENGINES: dict[str, Callable[[Plan], EngineSettings]] = {
 def _table(plan: Plan, context: int = 0) -> tuple[Switch, ...]:
     """Draft lengths by batch from 1 without gaps; one range when one batch was asked."""
     if plan.batch.size > 1:
-        return plan.batch_switches[context]
+        return plan.schedules[context]
     (length,) = plan.draft_length.reshape(1, -1)[:, context].tolist()
     return (Switch(1, int(plan.batch.max()), length),)
 
