@@ -288,6 +288,8 @@ def rank_weight_bytes(model: ModelArchitecture, parallelism: Parallelism) -> flo
         kv_heads = layer.mixer.kv_heads if isinstance(layer.mixer, Attention) else None
         experts = {id(p) for block in layer.feed_forward if isinstance(block, MoE) for p in block.expert}
         held = VECTOR_BYTES * layer.all_vectors
+        if layer.embedding is not None:
+            held += layer.embedding.bytes / tp
         for projection, copies in layer.projections():
             routed = id(projection) in experts
             ranks = parallelism.expert_tp if routed else tp

@@ -422,7 +422,7 @@ def speculate(
         price=setting.hardware.price_per_hour if known is None else known,
         assumptions=(
             *setting.assumptions,
-            *drafter.assumptions,
+            *drafter.assumptions_for(setting.model),
             *accepted.assumptions,
             *accepted.extrapolation_note(int(lengths.max())),
         ),

@@ -412,7 +412,7 @@ def optimize(
         context=cached,
         assumptions=(
             *setting.assumptions,
-            *drafter.assumptions,
+            *drafter.assumptions_for(setting.model),
             *accepted.assumptions,
             *accepted.extrapolation_note(int(best.max(initial=0))),
         ),

@@ -68,6 +68,9 @@ PUBLISHED_ACCEPTANCE: dict[str, tuple[tuple[float, ...], str]] = {
 #: 0.005875 of a 5.9 ms target pass: SpecDecode-Bench simulator, arXiv 2601.11580, Llama-3.1-8B on H100.
 NGRAM_HOST_TIME = 35e-6
 EAGLE3_VOCABULARY = 32000
+#: A draft as large as this share of the target's active parameters is worth a warning: mlx-lm pull request 1132
+#: reports a 35 % loss for a draft too big for a mixture's active size; the threshold itself is assumed.
+LARGE_DRAFT = 0.15
 HEAD_DIM = 128
 KV_HEADS = 8
 
@@ -243,6 +246,22 @@ class Draft:
         values, source = PUBLISHED_ACCEPTANCE[self.kind]
         shown = ", ".join(f"{value:.2f}" for value in values)
         return Acceptance(conditionals=values, assumptions=(f"acceptance {shown}: {source}",))
+
+    def assumptions_for(self, target: ModelArchitecture) -> tuple[str, ...]:
+        """What is taken for granted when this drafter serves ``target``; warnings of poor matches included."""
+        notes = list(self.assumptions)
+        if self.kind == "mtp" and target.mtp_layers == 0:
+            notes.append(f"the config of {target.name} brings no MTP layer; one is assumed to exist")
+        if self.architecture is not None:
+            if self.architecture.vocab_size != target.vocab_size:
+                notes.append(
+                    f"draft vocabulary {self.architecture.vocab_size} differs from the target's {target.vocab_size}: "
+                    "most engines need the same tokenizer"
+                )
+            share = self.architecture.active_parameters / target.active_parameters
+            if share > LARGE_DRAFT:
+                notes.append(f"the draft model has {share:.0%} of the target's active parameters: expect little gain")
+        return tuple(notes)
 
     def network(self, target: ModelArchitecture) -> ModelArchitecture | None:
         """The network that drafts for ``target``, or None where there is none (n-gram)."""
