@@ -58,9 +58,7 @@ def expected_tokens(acceptance: ArrayLike, draft_length: ArrayLike) -> Array:
     >>> float(expected_tokens(0.8, 4))
     3.3616
     """
-    return _expected_tokens(
-        quantity("acceptance", acceptance, high=1.0), quantity("draft_length", draft_length)
-    )
+    return _expected_tokens(quantity("acceptance", acceptance, high=1.0), quantity("draft_length", draft_length))
 
 
 def _expected_tokens(acceptance: Array, draft_length: Array) -> Array:
@@ -342,9 +340,7 @@ def walltime_improvement(acceptance: ArrayLike, draft_length: ArrayLike, cost_ra
     return tokens / (quantity("draft_length", draft_length) * quantity("cost_ratio", cost_ratio) + 1.0)
 
 
-def operations_increase(
-    acceptance: ArrayLike, draft_length: ArrayLike, operations_ratio: ArrayLike
-) -> Array:
+def operations_increase(acceptance: ArrayLike, draft_length: ArrayLike, operations_ratio: ArrayLike) -> Array:
     r"""Arithmetic per emitted token against plain decoding.
 
     .. math:: \frac{(1-\alpha)(\gamma\hat c + \gamma + 1)}{1-\alpha^{\gamma+1}}

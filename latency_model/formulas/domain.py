@@ -19,9 +19,7 @@ Array = NDArray[np.float64]
 """What formulas return: float64 of the broadcast shape; scalars in give one ``np.float64`` out."""
 
 
-def quantity(
-    name: str, value: ArrayLike, low: float = 0.0, high: float = math.inf, *, strict: bool = False
-) -> Array:
+def quantity(name: str, value: ArrayLike, low: float = 0.0, high: float = math.inf, *, strict: bool = False) -> Array:
     """Return ``value`` as float64 if it lies in [low, high], or above ``low`` where ``strict``.
 
     >>> quantity("acceptance", 1.2, high=1.0)
@@ -35,7 +33,7 @@ def quantity(
     outside = numbers <= low if strict else numbers < low
     if high < math.inf:
         outside = outside | (numbers > high)
-    if outside.any():
+    if outside.any() if outside.ndim else outside:  # .any() alone is the slowest part for a scalar
         rule = f"between {low:g} and {high:g}" if high < math.inf else f"{low:g} or more"
         found = np.atleast_1d(numbers)[np.atleast_1d(outside)][0]
         raise InputError(f"{name} must be {f'above {low:g}' if strict else rule}, got {found:g}")

@@ -47,16 +47,12 @@ def hot_expert_imbalance(share: ArrayLike, num_experts: ArrayLike, ranks: ArrayL
     group = quantity("ranks", ranks, low=1.0)
     _fits(group, experts)
     if np.any(hot * experts < 1.0 - 1e-9):
-        raise InputError(
-            f"share must be at least 1/num_experts for an expert to be hot, got {np.min(hot):g}"
-        )
+        raise InputError(f"share must be at least 1/num_experts for an expert to be hot, got {np.min(hot):g}")
     neighbours = (experts / group - 1.0) / np.maximum(experts - 1.0, 1.0)
     return group * (hot + (1.0 - hot) * neighbours)
 
 
-def rank_imbalance(
-    expert_cv: ArrayLike, num_experts: ArrayLike, ranks: ArrayLike, tokens_per_rank: ArrayLike
-) -> Array:
+def rank_imbalance(expert_cv: ArrayLike, num_experts: ArrayLike, ranks: ArrayLike, tokens_per_rank: ArrayLike) -> Array:
     r"""Load of the busiest of G ranks over the mean, from how unevenly experts are used.
 
     .. math:: IR \approx 1 + c_{rank}\sqrt{2\ln G}, \qquad c_{rank}^2 = c_e^2\,G/E + 1/\bar L

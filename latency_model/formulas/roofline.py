@@ -43,9 +43,7 @@ def p_norm(first: ArrayLike, second: ArrayLike, sharpness: ArrayLike = math.inf)
     >>> float(p_norm(3.0, 4.0, 2.0))
     5.0
     """
-    return _p_norm(
-        quantity("first", first), quantity("second", second), quantity("sharpness", sharpness, strict=True)
-    )
+    return _p_norm(quantity("first", first), quantity("second", second), quantity("sharpness", sharpness, strict=True))
 
 
 def _p_norm(first: Array, second: Array, sharpness: Array) -> Array:

@@ -12,7 +12,8 @@ which obeys, with m = n − 1, a recurrence of positive terms that holds from ρ
     h_n = [π (1 − ρ)(1 − s) + ρ s m h_{n−1}/(1 − h_{n−1})] / (1 + m ρ).
 
 It is the contiguous relation of the terminating 2F1 that E[(1 − θ)(1 − (1 − s) θ)^(n−1)] integrates to,
-divided by the miss probability itself, so nothing cancels however small or large that probability is.
+divided by the miss probability itself: no term is subtracted from another, so small activations and small miss
+probabilities keep their digits.
 """
 
 from __future__ import annotations
@@ -113,8 +114,7 @@ def distinct_experts(
     chosen = quantity("top_k", top_k, strict=True)
     if np.any(chosen > experts):
         raise InputError(
-            f"top_k must be at most num_experts, got {np.max(chosen):g} of {np.min(experts):g}; "
-            "were they swapped?"
+            f"top_k must be at most num_experts, got {np.max(chosen):g} of {np.min(experts):g}; were they swapped?"
         )
     activation = chosen / experts
     tokens = quantity("tokens_per_sequence", tokens_per_sequence)
@@ -292,9 +292,7 @@ def _routing(persistence: ArrayLike, stickiness: ArrayLike) -> tuple[Array, Arra
     return quantity("persistence", persistence, high=1.0), quantity("stickiness", stickiness, high=1.0)
 
 
-def _touched(
-    activation: Array, tokens: Array, sequences: Array, persistence: Array, stickiness: Array
-) -> Array:
+def _touched(activation: Array, tokens: Array, sequences: Array, persistence: Array, stickiness: Array) -> Array:
     """Probability that any of B sequences of n tokens uses an expert: 1 − P^B without cancellation."""
     miss: Array = np.expm1(sequences * _log_miss(activation, tokens, persistence, stickiness))
     return -miss
@@ -342,9 +340,7 @@ def _log_miss(activation: Array, tokens: Array, persistence: Array, stickiness: 
         return _lookup(length, tokens, *parameters)
     flat = [np.ravel(each) for each in np.broadcast_arrays(tokens, *parameters)]
     blocks = range(0, flat[0].size, max(1, TABLE_CELLS // length))
-    result = np.concatenate(
-        [_lookup(length, *(each[i : i + blocks.step] for each in flat)) for i in blocks]
-    )
+    result = np.concatenate([_lookup(length, *(each[i : i + blocks.step] for each in flat)) for i in blocks])
     return result.reshape(np.broadcast_shapes(np.shape(tokens), parameters[0].shape))
 
 
