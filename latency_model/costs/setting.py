@@ -68,13 +68,14 @@ class Setting:
         layout = _instance("parallelism", parallelism, Parallelism)
         architecture = quantized(load_model(model), formats.weights)
         layout.check(architecture)
+        machine = load_hardware(hardware)
         return cls(
             model=architecture,
-            hardware=load_hardware(hardware),
+            hardware=machine,
             parallelism=layout,
             routing=_instance("routing", routing, Routing),
             dtypes=formats,
-            engine=load_engine(engine),
+            engine=load_engine(engine, machine),
             kv_reread=float(checked_numbers("kv_reread", kv_reread)),
         )
 

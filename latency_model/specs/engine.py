@@ -6,6 +6,7 @@ from attrs import frozen
 
 from latency_model.errors import InputError, Problems, nearest, shorten
 from latency_model.specs.hardware import profiles_directory
+from latency_model.specs.profile import HOST_TIMES, HardwareProfile
 from latency_model.specs.quantity import Quantity
 from latency_model.specs.toml_fields import Fields, read_toml
 
@@ -32,13 +33,15 @@ def engine_names() -> tuple[str, ...]:
     return tuple(name for name in document if name != "sources")
 
 
-def load_engine(name: str | EngineOverheads) -> EngineOverheads:
+def load_engine(name: str | EngineOverheads, hardware: HardwareProfile | None = None) -> EngineOverheads:
     """Load the host overheads of an engine.
 
     Parameters
     ----------
     name
         ``vllm``, ``sglang``, ``trtllm``, or ``none`` for bare kernels; overheads are returned as they are.
+    hardware
+        A machine whose profile may state host times of its own, which then replace the shipped ones.
 
     Returns
     -------
@@ -60,17 +63,9 @@ def load_engine(name: str | EngineOverheads) -> EngineOverheads:
     problems = Problems(_FILE)
     fields = Fields(document[key], problems, f"{key}.", sources)
     version = fields.text("version")
-    per_layer, per_step, per_draft_step, per_round = (
-        fields.required_quantity(part, "time")
-        for part in ("per_layer", "per_step", "per_draft_step", "per_round")
-    )
+    times = {part: fields.required_quantity(part, "time") for part in HOST_TIMES}
     fields.close()
     problems.raise_if_any()
-    return EngineOverheads(
-        name=key,
-        version=version,
-        per_layer=per_layer,
-        per_step=per_step,
-        per_draft_step=per_draft_step,
-        per_round=per_round,
-    )
+    if hardware is not None:
+        times |= {part: time for (engine, part), time in hardware.host_times.items() if engine == key}
+    return EngineOverheads(name=key, version=version, **times)

@@ -19,6 +19,7 @@ from latency_model.specs.dtypes import DTYPES
 from latency_model.specs.profile import (
     ANY_DTYPE,
     DEVICE_KINDS,
+    HOST_TIMES,
     OPERATIONS,
     Efficiency,
     HardwareProfile,
@@ -41,6 +42,7 @@ __all__ = [
 ]
 
 _EFFICIENCY_SETS = "efficiency_sets.toml"
+_ENGINES = "engines.toml"
 _UNTUNED = "untuned"
 _NOT_DEVICES = {"engines", "efficiency_sets"}
 _NAME = re.compile(r"[a-z0-9][a-z0-9.+-]{0,79}", re.ASCII)
@@ -54,9 +56,7 @@ def profiles_directory() -> Path:
     for directory in (package / "hardware_profiles", package.parent / "hardware_profiles"):
         if (directory / _EFFICIENCY_SETS).is_file():
             return directory
-    raise InputError(
-        f"hardware_profiles/ was found neither in {package} nor beside it; reinstall latency-model"
-    )
+    raise InputError(f"hardware_profiles/ was found neither in {package} nor beside it; reinstall latency-model")
 
 
 def hardware_names() -> tuple[str, ...]:
@@ -129,9 +129,7 @@ def _load(path: Path, ancestors: tuple[str, ...]) -> HardwareProfile:
     document, digest = read_toml(path)
     identity = os.path.realpath(path)
     if identity in ancestors:
-        raise InputError(
-            f"{path} extends or takes its efficiency from itself, through {len(ancestors)} file(s)"
-        )
+        raise InputError(f"{path} extends or takes its efficiency from itself, through {len(ancestors)} file(s)")
     lineage = (*ancestors, identity)
     problems = Problems(str(path))
     fields = Fields(document, problems, sources=_read_sources(document, problems))
@@ -143,9 +141,7 @@ def _load(path: Path, ancestors: tuple[str, ...]) -> HardwareProfile:
         "name": fields.text("id", default=_slug(path.stem)),
         "title": fields.text("title", default=base.title if base else path.stem),
         "vendor": fields.text("vendor", default=base.vendor if base else ""),
-        "device_kind": fields.text(
-            "device_kind", default=base.device_kind if base else "gpu", choices=DEVICE_KINDS
-        ),
+        "device_kind": fields.text("device_kind", default=base.device_kind if base else "gpu", choices=DEVICE_KINDS),
         "note": fields.text("note", default=base.note if base else ""),
         "aliases": fields.texts("aliases"),
         "peaks": _read_peaks(fields.child("compute"), base),
@@ -157,6 +153,7 @@ def _load(path: Path, ancestors: tuple[str, ...]) -> HardwareProfile:
     if not _NAME.fullmatch(own["name"]):
         problems.add("id", "must be lower-case letters, digits, dots and hyphens", own["name"])
     own["efficiencies"] = _read_efficiencies(fields.child("efficiency"), base, path, lineage)
+    own["host_times"] = _read_host_times(fields.child("engine"), base)
     fields.close()
     problems.raise_if_any()
     return HardwareProfile(**own, digest=f"{digest}+{base.digest}" if base else digest)
@@ -267,19 +264,13 @@ def _taken_from(
         blocks = _read_blocks(generic)
         generic.close()
         problems.raise_if_any()
-        return {
-            key: block.transferred(0.0, f"generic set '{parent}': {described}")
-            for key, block in blocks.items()
-        }
+        return {key: block.transferred(0.0, f"generic set '{parent}': {described}") for key, block in blocks.items()}
     if "transfer_error" not in fields:
         fields.problems.add(
             fields.name("transfer_error"), f"is missing: how far may constants of {parent!r} be off here?"
         )
     device = _load_parent(parent, path, lineage, "efficiency.from")
-    return {
-        key: block.transferred(error, f"taken from {device.name}")
-        for key, block in device.efficiencies.items()
-    }
+    return {key: block.transferred(error, f"taken from {device.name}") for key, block in device.efficiencies.items()}
 
 
 def _read_blocks(fields: Fields) -> dict[tuple[str, str], Efficiency]:
@@ -321,3 +312,17 @@ def _read_block(fields: Fields) -> Efficiency:
     )
     fields.close()
     return block
+
+
+def _read_host_times(fields: Fields, base: HardwareProfile | None) -> dict[tuple[str, str], Quantity]:
+    """Read ``[engine.NAME]`` tables: host times measured with this machine, over those of the extended profile."""
+    times = dict(base.host_times) if base else {}
+    if fields.table:
+        engines, _ = read_toml(profiles_directory() / _ENGINES)
+        for name in engines.keys() - {"sources"}:
+            parts = fields.child(name)
+            stated = {(name, part): parts.quantity(part, "time") for part in HOST_TIMES}
+            times |= {key: quantity for key, quantity in stated.items() if quantity is not None}
+            parts.close()
+    fields.close()
+    return times

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from latency_model import units
 from latency_model.errors import InputError
-from latency_model.specs.hardware import Efficiency, HardwareProfile, Quantity
+from latency_model.specs.hardware import Efficiency, HardwareProfile, Quantity, load_hardware
 
 __all__ = ["diff_profiles", "profile_rows", "write_hardware"]
 
@@ -23,8 +23,8 @@ _QUANTITIES = {  # field of the profile: (table and key in the file, dimension)
 }
 
 
-def write_hardware(profile: HardwareProfile, path: str | Path) -> None:
-    """Write a profile as a self-contained TOML file; an existing file is replaced whole or not at all.
+def write_hardware(profile: HardwareProfile, path: str | Path, *, extends: str = "") -> None:
+    """Write a profile as a TOML file; an existing file is replaced whole or not at all.
 
     Parameters
     ----------
@@ -32,11 +32,15 @@ def write_hardware(profile: HardwareProfile, path: str | Path) -> None:
         Device; loading the file gives an equal one.
     path
         File to write.
+    extends
+        Name or absolute path of the profile this one was made from: only what differs from it is written.
+        Without it the file is self-contained.
     """
     target = Path(path)
+    base = load_hardware(extends) if extends else None
     draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        draft.write_text("\n".join(_lines(profile)) + "\n", encoding="utf-8")
+        draft.write_text("\n".join(_lines(profile, base, extends)) + "\n", encoding="utf-8")
         os.replace(draft, target)
     except OSError as error:
         draft.unlink(missing_ok=True)
@@ -120,35 +124,60 @@ def _shown_block(block: Efficiency) -> str:
     return f"{block.compute:g} / {block.memory:g} / {overhead} / p {block.sharpness:g} ({block.kind})"
 
 
-def _lines(profile: HardwareProfile) -> Iterator[str]:
+def _lines(profile: HardwareProfile, base: HardwareProfile | None, extends: str) -> Iterator[str]:
+    """Lines of the file; with a base, only of what the profile states differently."""
     yield f"id = {_quoted(profile.name)}"
+    if base:
+        yield f"extends = {_quoted(extends)}"
     for key in ("title", "vendor", "device_kind", "note"):
-        yield f"{key} = {_quoted(getattr(profile, key))}"
+        if not base or getattr(base, key) != getattr(profile, key):
+            yield f"{key} = {_quoted(getattr(profile, key))}"
     yield f"aliases = [{', '.join(map(_quoted, profile.aliases))}]"
+    known = dict(_stated(base)) if base else {}
+    yield from (text for key, text in _stated(profile) if known.get(key) != text)
+
+
+def _stated(profile: HardwareProfile) -> Iterator[tuple[str, str]]:
+    """Name and text of every table a self-contained file has."""
     for key, quantity, dimension in _quantities(profile):
-        yield f"\n[{key}]"
-        yield f"value = {_exact(quantity.value, dimension)}"
-        yield from _provenance(quantity.kind, quantity.source, quantity.note)
-        yield f"uncertainty = {quantity.uncertainty!r}"
-        if quantity.exception:
-            yield f"exception = {_quoted(quantity.exception)}"
+        yield key, _quantity_text(key, quantity, dimension)
     if profile.link_name:
-        yield f"\n[link]\nname = {_quoted(profile.link_name)}"
+        yield "link", f"\n[link]\nname = {_quoted(profile.link_name)}"
     if profile.cores:
-        yield f"\n[board]\ncores = {profile.cores}"
+        yield "board", f"\n[board]\ncores = {profile.cores}"
     if profile.price_per_hour is not None:
-        yield f"\n[price]\ntypical = {_exact(profile.price_per_hour, 'price')}"
+        lines = [f"\n[price]\ntypical = {_exact(profile.price_per_hour, 'price')}"]
         if profile.price:
-            yield f"low = {_exact(profile.price.low, 'price')}\nhigh = {_exact(profile.price.high, 'price')}"
-            yield from _provenance(profile.price.kind, profile.price.source, profile.price.note)
-    yield "\n[efficiency]\nfrom = []"
+            lines.append(f"low = {_exact(profile.price.low, 'price')}")
+            lines.append(f"high = {_exact(profile.price.high, 'price')}")
+            lines += _provenance(profile.price.kind, profile.price.source, profile.price.note)
+        yield "price", "\n".join(lines)
+    yield "efficiency", "\n[efficiency]\nfrom = []"
     for (operation, dtype), block in profile.efficiencies.items():
-        yield f"\n[efficiency.{operation}.{dtype}]"
-        yield f"compute = {block.compute!r}\nmemory = {block.memory!r}"
-        yield f"overhead = {_exact(block.overhead, 'time')}\nsharpness = {block.sharpness!r}"
-        errors = {part: getattr(block, f"{part}_uncertainty") for part in ("compute", "memory", "overhead")}
-        yield f"uncertainty = {{ {', '.join(f'{part} = {error!r}' for part, error in errors.items())} }}"
-        yield from _provenance(block.kind, block.source, block.note)
+        yield f"efficiency.{operation}.{dtype}", _block_text(operation, dtype, block)
+    for (engine, part), quantity in profile.host_times.items():
+        yield f"engine.{engine}.{part}", _quantity_text(f"engine.{engine}.{part}", quantity, "time")
+
+
+def _quantity_text(key: str, quantity: Quantity, dimension: str) -> str:
+    lines = [f"\n[{key}]", f"value = {_exact(quantity.value, dimension)}"]
+    lines += _provenance(quantity.kind, quantity.source, quantity.note)
+    lines.append(f"uncertainty = {quantity.uncertainty!r}")
+    if quantity.exception:
+        lines.append(f"exception = {_quoted(quantity.exception)}")
+    return "\n".join(lines)
+
+
+def _block_text(operation: str, dtype: str, block: Efficiency) -> str:
+    errors = {part: getattr(block, f"{part}_uncertainty") for part in ("compute", "memory", "overhead")}
+    lines = [
+        f"\n[efficiency.{operation}.{dtype}]",
+        f"compute = {block.compute!r}\nmemory = {block.memory!r}",
+        f"overhead = {_exact(block.overhead, 'time')}\nsharpness = {block.sharpness!r}",
+        f"uncertainty = {{ {', '.join(f'{part} = {error!r}' for part, error in errors.items())} }}",
+        *_provenance(block.kind, block.source, block.note),
+    ]
+    return "\n".join(lines)
 
 
 def _provenance(kind: str, source: str, note: str) -> Iterator[str]:

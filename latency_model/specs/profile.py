@@ -17,6 +17,7 @@ from latency_model.specs.quantity import Quantity
 __all__ = [
     "ANY_DTYPE",
     "DEVICE_KINDS",
+    "HOST_TIMES",
     "OPERATIONS",
     "Efficiency",
     "HardwareProfile",
@@ -35,6 +36,7 @@ OPERATIONS = (
     "p2p",
 )
 DEVICE_KINDS = ("gpu", "tpu", "asic", "asic-sram", "soc", "cpu")
+HOST_TIMES = ("per_layer", "per_step", "per_draft_step", "per_round")
 ANY_DTYPE = "any"  # for operations whose efficiency does not depend on the number format
 
 # Error added when a block of another number format stands in (assumed).  Kernels for formats of one size run
@@ -125,6 +127,8 @@ class HardwareProfile:
     price: PriceRange | None = None
     price_per_hour: float | None = None  # [$/h]; the typical price, or the middle of the range
     efficiencies: Mapping[tuple[str, str], Efficiency] = field(converter=_frozen_map, repr=False)
+    # Host times [s] of engines as measured with this machine, by (engine, part); they replace the shipped ones.
+    host_times: Mapping[tuple[str, str], Quantity] = field(factory=FrozenMap, converter=_frozen_map, repr=False)
     note: str = ""
     aliases: tuple[str, ...] = ()
     digest: str = field(default="", eq=False)  # of the files it was read from
@@ -162,11 +166,7 @@ class HardwareProfile:
         if other is not None and allow_fallback:
             note = f"{wanted} runs at the {other} rate: {self.title} has no {wanted} peak"
             return Peak(dtype=other, quantity=self.peaks[other], note=note)
-        has = (
-            f"it has {', '.join(sorted(self.peaks))}"
-            if self.peaks
-            else "its profile states no compute peak at all"
-        )
+        has = f"it has {', '.join(sorted(self.peaks))}" if self.peaks else "its profile states no compute peak at all"
         hint = (
             f"{wanted} operands would run at the {other} rate, if you allow the fallback"
             if other
@@ -210,12 +210,8 @@ class HardwareProfile:
         for other in sorted(DTYPES, key=lambda name: abs(math.log2(DTYPES[name] / size))):
             if (operation, other) in self.efficiencies:
                 error = SAME_SIZE_ERROR if DTYPES[other] == size else OTHER_SIZE_ERROR
-                return self.efficiencies[operation, other].transferred(
-                    error, f"{other} block used for {wanted}"
-                )
-        raise InputError(
-            f"{self.name} has no efficiency for {operation}; add an [efficiency.{operation}] table"
-        )
+                return self.efficiencies[operation, other].transferred(error, f"{other} block used for {wanted}")
+        raise InputError(f"{self.name} has no efficiency for {operation}; add an [efficiency.{operation}] table")
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -237,4 +233,5 @@ class HardwareProfile:
         stated = [number.source for number in numbers]
         stated += [self.price.source] if self.price else []
         stated += [block.source for block in self.efficiencies.values()]
+        stated += [quantity.source for quantity in self.host_times.values()]
         return tuple(dict.fromkeys(source for joined in stated for source in joined.split("; ")))
