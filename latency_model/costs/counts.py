@@ -474,7 +474,7 @@ def _latent_attention(
         traffic=batch * (rereads * (seen * stored) + (tokens * stored + activations)),
         repeats=count,
     )
-    if mixer.indexer is not None:
+    if mixer.indexer is not None and mixer.indexer.heads:  # one that reuses an earlier choice scores nothing
         yield _indexer(mixer.indexer, count, batch, tokens, context, rereads, prefill, dtypes)
 
 
