@@ -179,7 +179,8 @@ def test_worked_values_of_free_drafts(alpha, length, operations, improvement):
 
 @pytest.mark.parametrize(
     ("length", "alpha", "measured"),
-    # Leviathan et al., arXiv 2211.17192, Table 2: T5-XXL 11B with T5-small 77M on a TPU-v4, En-De and CNN/DM at temperatures 0 and 1.
+    # Leviathan et al., arXiv 2211.17192, Table 2: T5-XXL 11B with T5-small 77M on a TPU-v4,
+    # En-De and CNN/DM at temperatures 0 and 1.
     [(7, 0.75, 3.4), (7, 0.62, 2.6), (5, 0.65, 3.1), (5, 0.53, 2.3)],
 )
 def test_leviathan_table_2_with_a_nearly_free_draft(length, alpha, measured):
