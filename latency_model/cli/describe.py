@@ -41,7 +41,7 @@ def machine_line(setting: Setting, step: StepCost) -> str:
     """One line about the machine: how many devices, and how its efficiencies are known."""
     layout = setting.parallelism
     ranks = f" ({layout.describe()})" if layout.devices > 1 else ""
-    engine = f"{setting.engine.name} host times" if setting.engine.name != "none" else "no engine"
+    engine = f"host times of {setting.engine.name}" if setting.engine.name != "none" else "bare kernels"
     return f"on {layout.devices} x {setting.hardware.title}{ranks}, {engine}; efficiencies {_evidence(setting, step)}"
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from latency_model.decisions.optimize import Plan
     from latency_model.views.emit import EngineSettings
 
-EMITTED = ("vllm", "sglang", "trtllm")
+ENGINES = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM"}
 
 
 @click.command(cls=Command)
@@ -30,11 +30,9 @@ EMITTED = ("vllm", "sglang", "trtllm")
 @load_options(batch="1,4,16,64,256")
 @click.option("--max-draft-length", type=int, default=16, show_default=True, help="Longest draft to try.")
 @price_option
-@click.option("--emit", type=click.Choice(EMITTED), help="Print only the setting to paste into this engine.")
+@click.option("--emit", type=click.Choice(list(ENGINES)), help="Print only the setting to paste into this engine.")
 @format_option
-def optimize(
-    *, setting: dict[str, Any], assumed: tuple[str, ...], emit: str | None, format: str, **asked: Any
-) -> None:
+def optimize(*, setting: dict[str, Any], assumed: tuple[str, ...], emit: str | None, format: str, **asked: Any) -> None:
     """Find how many tokens to draft at each batch and context, what it buys, and why.
 
     Without -m and -H it runs a bundled example.
@@ -49,25 +47,26 @@ def optimize(
     """  # noqa: D301 - \b keeps click from joining the lines
     from latency_model import optimize as best_lengths
     from latency_model.cli.render import note, show
-    from latency_model.views.emit import engine_settings
+    from latency_model.views.emit import engine_settings, has_settings
 
     plan = best_lengths(**setting, **asked)
-    settings = engine_settings(plan, emit or (setting["engine"] if setting["engine"] in EMITTED else "vllm"))
-    if emit is None or format != "table":
-        show(result(plan, settings, assumed), format)
+    engine = emit or (setting["engine"] if setting["engine"] in ENGINES else "vllm")
+    settings = engine_settings(plan, engine) if emit or has_settings(plan, engine) else None
+    if settings is None or emit is None or format != "table":
+        show(result(plan, engine, settings, assumed), format)
         return
     if settings.text:
         click.echo(settings.text)
-    for sentence in (*settings.notes, *(f"assumed: {sentence}" for sentence in (*assumed, *plan.assumptions))):
+    for sentence in (*settings.notes, *(f"Assumed: {sentence}" for sentence in (*assumed, *plan.assumptions))):
         note(sentence)
 
 
-def result(plan: Plan, settings: EngineSettings, assumed: tuple[str, ...]) -> Result:
+def result(plan: Plan, engine: str, settings: EngineSettings | None, assumed: tuple[str, ...]) -> Result:
     """A plan as the command prints it."""
     from latency_model.cli import describe, render
     from latency_model.decisions.reasons import reasons
 
-    best = plan.best
+    best, explained = plan.best, reasons(plan)
     inputs = describe.setting_inputs(best.setting) | describe.drafter_inputs(best.draft, best.acceptance)
     inputs |= {
         "batch": plan.batch.astype(int),
@@ -75,7 +74,6 @@ def result(plan: Plan, settings: EngineSettings, assumed: tuple[str, ...]) -> Re
         "max_draft_length": int(plan.lengths[-1]),
         "price_dollars_per_hour": best.price,
     }
-    explained = reasons(plan)
     return render.Result(
         inputs=inputs,
         rows=plan.rows(),
@@ -86,36 +84,33 @@ def result(plan: Plan, settings: EngineSettings, assumed: tuple[str, ...]) -> Re
             describe.drafter_line(best.setting, best.draft, best.acceptance),
         ),
         remarks=explained,
-        paste=(f"Paste: {settings.text}",) if settings.text else (),
+        paste=(f"Paste into {ENGINES[engine]}:", settings.text) if settings and settings.text else (),
         assumptions=(*assumed, *plan.assumptions),
         not_modelled=plan.not_modelled,
         sources=plan.sources,
-        extra={"reasons": explained, "settings": {"text": settings.text, "notes": settings.notes}},
+        extra={"reasons": explained, "settings": settings},
     )
 
 
 def columns(*, several_contexts: bool) -> list[Column]:
     """What the table shows of a row."""
-    from latency_model.cli.render import Column, number, percent
-
-    def batch(row: Mapping[str, Any]) -> str:
-        return f"{row['batch']}{'' if row['fits'] else '!'}"
+    from latency_model.cli.render import Column, fixed, number, percent
 
     shown = [
-        Column("batch", batch),
+        Column("batch", lambda row: f"{row['batch']}{'' if row['fits'] else '!'}"),
         Column("draft\nlength", lambda row: str(row["draft_length"])),
-        Column("speed-\nup", lambda row: f"{row['speedup']:.2f}"),
-        Column("low-high", lambda row: f"{row['speedup_low']:.2f}-{row['speedup_high']:.2f}"),
-        Column("tokens\n/round", lambda row: f"{row['tokens_per_round']:.2f}"),
+        Column("speed\nup", lambda row: fixed(row["speedup"])),
+        Column("low-high", lambda row: f"{fixed(row['speedup_low'])}-{fixed(row['speedup_high'])}"),
+        Column("tokens\n/round", lambda row: fixed(row["tokens_per_round"])),
         Column("TPOT\nms", lambda row: number(1e3 * row["tpot_s"])),
         Column(
             "low-high",
             lambda row: f"{number(1e3 * row['tpot_low_s'])}-{number(1e3 * row['tpot_high_s'])}",
-            optional=True,
+            optional=3,
         ),
         Column("held back by", lambda row: f"{row['held_back_by']} {percent(row['held_back_share'])}", left=True),
-        Column("within\n1 %", plateau),
-        Column("pays\nabove", lambda row: number(row["break_even_acceptance"], 2)),
+        Column("within\n1 %", plateau, optional=1),
+        Column("pays\nabove", lambda row: fixed(row["break_even_acceptance"]), optional=2),
     ]
     if several_contexts:
         shown.insert(1, Column("context", lambda row: str(row["context_tokens"])))

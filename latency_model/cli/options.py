@@ -1,7 +1,6 @@
 """Options shared by the commands, the lists they accept, and how serving engines spell them.
 
 Each ``..._options`` decorator adds options to a command and hands it finished objects instead of their text.
-A command that gets ``assumed`` finds in it what the options had to assume.
 """
 
 from __future__ import annotations
@@ -15,7 +14,17 @@ from click.shell_completion import CompletionItem
 
 from latency_model.errors import InputError, shorten
 
-__all__ = ["Command", "draft_options", "format_option", "load_options", "price_option", "setting_options"]
+__all__ = [
+    "Command",
+    "Named",
+    "Numbers",
+    "batch_option",
+    "draft_options",
+    "format_option",
+    "load_options",
+    "price_option",
+    "setting_options",
+]
 
 Function = Callable[..., Any]
 
@@ -45,6 +54,7 @@ DIALECTS = {
 }
 
 MOST_POINTS = 100_000
+CONTEXT = 4096  # cached tokens where nothing is asked
 
 
 class Command(click.Command):
@@ -62,14 +72,15 @@ def _translated(argument: str, own: set[str]) -> str:
     return meant + equals + value
 
 
-class Numbers(click.ParamType):
+class Numbers(click.ParamType):  # type: ignore[type-arg]  # generic only in newer releases of click
     """Whole numbers: ``8``, a list ``1,2,4``, a range ``1:128`` or ``0:16:2`` with both ends, or a mixture."""
 
     name = "numbers"
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, ...]:
+    def __init__(self, *, most: int = MOST_POINTS) -> None:
+        self.most = most
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
         """Read the text; every number stays in the order given, once."""
         if isinstance(value, tuple):
             return value
@@ -77,8 +88,10 @@ class Numbers(click.ParamType):
         numbers: dict[int, None] = {}
         for piece in str(value).split(","):
             numbers |= dict.fromkeys(_range(piece.strip(), where))
-            if len(numbers) > MOST_POINTS:
-                raise InputError(f"{where}: more than {MOST_POINTS:,} values")
+            if len(numbers) > self.most:
+                raise InputError(
+                    f"{where}: at most {self.most:,} value{'s' if self.most > 1 else ''}, got {shorten(value)}"
+                )
         return tuple(numbers)
 
 
@@ -100,15 +113,13 @@ def _range(text: str, where: str) -> range:
     return range(first, last + 1, step)
 
 
-class Named(click.ParamType):
+class Named(click.ParamType):  # type: ignore[type-arg]
     """A bundled name or a path; shells complete both."""
 
     def __init__(self, what: str) -> None:
         self.name = what
 
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Names that begin as typed, or else files."""
         import latency_model as lm
 
@@ -181,7 +192,6 @@ def setting_options(function: Function) -> Function:
         stickiness: float | None,
         popularity_cv: float,
         kv_reread: float,
-        assumed: tuple[str, ...] = (),
         **others: Any,
     ) -> Any:
         from latency_model import DTypes, Parallelism, Routing
@@ -189,7 +199,7 @@ def setting_options(function: Function) -> Function:
         if (model is None) != (hardware is None):
             raise click.UsageError("Give both -m MODEL and -H HARDWARE, or neither for the bundled example.")
         if model is None:
-            assumed = (f"an example: {EXAMPLE['model']} on {EXAMPLE['hardware']}; give -m and -H for yours", *assumed)
+            click.echo(f"An example, {EXAMPLE['model']} on {EXAMPLE['hardware']}: give -m and -H for yours.", err=True)
         setting = {
             "model": model or EXAMPLE["model"],
             "hardware": hardware or EXAMPLE["hardware"],
@@ -204,7 +214,7 @@ def setting_options(function: Function) -> Function:
             "engine": engine,
             "kv_reread": kv_reread,
         }
-        return function(setting=setting, assumed=assumed, **others)
+        return function(setting=setting, **others)
 
     return _add(options, with_setting)
 
@@ -268,11 +278,20 @@ def _drafter(kind: str | None, model: str | None, tp: int | None) -> Any:
     return drafter if tp is None else attrs.evolve(drafter, parallelism=Parallelism(tp=tp))
 
 
-def load_options(*, batch: str, context: str = "4096") -> Callable[[Function], Function]:
-    """Add batch and context; the command gets both as tuples of numbers."""
+def batch_option(*, default: str, most: int = MOST_POINTS) -> Function:
+    """Add ``--batch``; the command gets a tuple of numbers."""
+    return click.option(
+        "-b", "--batch", type=Numbers(most=most), default=default, show_default=True, help="Sequences in a step."
+    )
+
+
+def load_options(*, batch: str, most: int = MOST_POINTS) -> Callable[[Function], Function]:
+    """Add batch and context, at most so many of each; the command gets both as tuples of numbers."""
     options = (
-        click.option("-b", "--batch", type=Numbers(), default=batch, show_default=True, help="Sequences in a step."),
-        click.option("-c", "--context", type=Numbers(), help=f"Cached tokens of each sequence.  [default: {context}]"),
+        batch_option(default=batch, most=most),
+        click.option(
+            "-c", "--context", type=Numbers(most=most), help=f"Cached tokens of each sequence.  [default: {CONTEXT}]"
+        ),
         click.option("--isl", type=int, help="Tokens of the prompt, with --osl instead of -c."),
         click.option("--osl", type=int, help="Tokens of the reply; the context is isl + osl/2."),
     )
@@ -285,9 +304,9 @@ def load_options(*, batch: str, context: str = "4096") -> Callable[[Function], F
             context: tuple[int, ...] | None,
             isl: int | None,
             osl: int | None,
-            assumed: tuple[str, ...] = (),
             **others: Any,
         ) -> Any:
+            assumed: tuple[str, ...] = ()
             if isl is not None or osl is not None:
                 if context is not None:
                     raise click.UsageError("Give the context with -c or with --isl and --osl, not both.")
@@ -295,10 +314,12 @@ def load_options(*, batch: str, context: str = "4096") -> Callable[[Function], F
                 if prompt < 0 or reply < 0:
                     raise InputError(f"--isl and --osl must be at least 0 tokens, got {min(prompt, reply)}")
                 context = (prompt + reply // 2,)
-                assumed = (*assumed, f"context {context[0]} = isl {prompt} + half of osl {reply}, the middle of a reply")
-            cached = context or (4096,)
+                assumed = (f"context {context[0]} = isl {prompt} + half of osl {reply}, the middle of a reply",)
+            cached = context or (0 if others.get("prefill") else CONTEXT,)
             if len(batch) * len(cached) > MOST_POINTS:
-                raise InputError(f"--batch and --context: more than {MOST_POINTS:,} pairs")
+                raise InputError(
+                    f"--batch and --context: at most {MOST_POINTS:,} pairs, got {len(batch) * len(cached):,}"
+                )
             return function(batch=batch, context=cached, assumed=assumed, **others)
 
         return _add(options, with_load)

@@ -17,33 +17,41 @@ import attrs
 import click
 from attrs import field, frozen
 
-__all__ = ["Column", "Result", "note", "number", "percent", "show"]
+__all__ = ["Column", "Result", "fixed", "note", "number", "percent", "show"]
 
 SCHEMA_VERSION = 1
 #: Widest a line gets where nothing says how wide the terminal is, and wherever prose would get hard to read.
 WIDEST = 100
+#: Folding stops where columns would get narrower than this.
+NARROWEST = 16
 GAP = "  "
 
 
 class Column(NamedTuple):
-    """One column of a table: its title (lines), the text of a row, and whether a narrow terminal may lose it."""
+    """One column of a table: its title (lines) and the text of a row.
+
+    In a narrow terminal columns with the highest ``optional`` leave first, then those with ``fold`` are folded.
+    """
 
     title: str
     text: Callable[[Mapping[str, Any]], str]
     left: bool = False
-    optional: bool = False
+    fold: bool = False
+    optional: int = 0
 
 
 @frozen(kw_only=True)
 class Result:
     """What a command found: data for programs, and how people see it.
 
-    ``heading`` lines stand above the table, ``remarks`` below it; ``paste`` lines are never wrapped.
+    ``heading`` lines stand above the table, ``total`` is its last row, ``remarks`` follow; ``paste`` lines are
+    never wrapped.
     """
 
     inputs: Mapping[str, Any]
     rows: Sequence[Mapping[str, Any]]
     columns: Sequence[Column]
+    total: Mapping[str, Any] | None = None
     heading: Sequence[str] = ()
     remarks: Sequence[str] = ()
     paste: Sequence[str] = ()
@@ -90,8 +98,9 @@ def _table(result: Result) -> None:
     for line in result.heading:
         _prose(line, width)
     if result.rows:
-        click.echo()
-        titles, lines = _aligned(result.columns, result.rows, width)
+        if result.heading:
+            click.echo()
+        titles, lines = _aligned(result.columns, _with_total(result), width)
         for title in titles:
             click.echo(title if os.environ.get("NO_COLOR") else click.style(title, bold=True))
         for line in lines:
@@ -110,34 +119,52 @@ def _table(result: Result) -> None:
             click.echo(line)
 
 
+def _with_total(result: Result) -> list[Mapping[str, Any]]:
+    return [*result.rows, *([result.total] if result.total else [])]
+
+
 def _prose(text: str, width: int) -> None:
     click.echo(textwrap.fill(text, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False))
 
 
-def _aligned(
-    columns: Sequence[Column], rows: Sequence[Mapping[str, Any]], width: int
-) -> tuple[list[str], list[str]]:
-    """Lines of titles and of rows; optional columns go, last first, until the rest fits ``width``."""
+def _aligned(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]], width: int) -> tuple[list[str], list[str]]:
+    """Lines of titles and of rows, made to fit ``width``."""
+    width += len(GAP)
     shown = list(columns)
-    while True:
-        titles = [column.title.split("\n") for column in shown]
-        cells = [[column.text(row) for column in shown] for row in rows]
-        widths = [max(map(len, [*title, *column])) for title, column in zip(titles, zip(*cells, strict=True), strict=True)]
-        droppable = [index for index, column in enumerate(shown) if column.optional]
-        if sum(widths) + len(GAP) * (len(widths) - 1) <= width or not droppable:
-            break
-        del shown[droppable[-1]]
-    height = max(map(len, titles))
-    heads = [[title[line] if line < len(title) else "" for title in titles] for line in range(height)]
+    while sum(sizes := _sizes(shown, rows)) > width and (least := max(column.optional for column in shown)):
+        shown = [column for column in shown if column.optional < least]
+    longest = max(sizes)
+    while sum(sizes) > width and longest > NARROWEST:
+        longest -= 1
+        sizes = [min(size, longest) if column.fold else size for size, column in zip(sizes, shown, strict=True)]
 
-    def line(texts: Iterable[str]) -> str:
+    def lines(texts: Iterable[str]) -> list[str]:
+        cells = [_folded(text, size - len(GAP)) for text, size in zip(texts, sizes, strict=True)]
+        height = max(map(len, cells))
         padded = (
-            text.ljust(size) if column.left else text.rjust(size)
-            for text, size, column in zip(texts, widths, shown, strict=True)
+            [
+                text.ljust(size) if column.left else text.rjust(size - len(GAP)) + GAP
+                for text in cell + [""] * (height - len(cell))
+            ]
+            for cell, size, column in zip(cells, sizes, shown, strict=True)
         )
-        return GAP.join(padded).rstrip()
+        return ["".join(line).rstrip() for line in zip(*padded, strict=True)]
 
-    return [line(head) for head in heads], [line(row) for row in cells]
+    titles = lines(column.title for column in shown)
+    return titles, [line for row in rows for line in lines(column.text(row) for column in shown)]
+
+
+def _sizes(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Width of each column with the gap after it."""
+    return [
+        max(len(line) for text in (column.title, *map(column.text, rows)) for line in text.split("\n")) + len(GAP)
+        for column in columns
+    ]
+
+
+def _folded(text: str, size: int) -> list[str]:
+    """Lines of a cell."""
+    return [piece for line in text.split("\n") for piece in textwrap.wrap(line, size) or [""]]
 
 
 def _markdown(result: Result) -> str:
@@ -146,7 +173,7 @@ def _markdown(result: Result) -> str:
 
     head = line(column.title.replace("\n", " ") for column in result.columns)
     rule = line("---" if column.left else "---:" for column in result.columns)
-    return head + rule + "".join(line(column.text(row) for column in result.columns) for row in result.rows)
+    return head + rule + "".join(line(column.text(row) for column in result.columns) for row in _with_total(result))
 
 
 def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -201,3 +228,12 @@ def percent(share: float) -> str:
     '58 %'
     """
     return f"{share * 100:.0f} %"
+
+
+def fixed(value: float, decimals: int = 2) -> str:
+    """Write a number with so many decimals, or a dash where there is none.
+
+    >>> fixed(0.0496), fixed(float("nan"))
+    ('0.05', '-')
+    """
+    return f"{value:.{decimals}f}" if math.isfinite(value) else "-"

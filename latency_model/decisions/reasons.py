@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from latency_model.decisions.optimize import Plan, Switch
+from latency_model.decisions.optimize import SCHEDULE_TOLERANCE, Plan, Switch
 from latency_model.formulas.routing import distinct_experts
 from latency_model.specs.model import MoE
 
@@ -16,6 +16,8 @@ __all__ = ["reasons"]
 
 #: Batches or contexts named one by one before a sentence gives only their number.
 MOST_NAMED = 6
+#: Batches (contexts) between which ranges of context (batch) are still looked for: with more, the plan shows them.
+MOST_EXPLAINED = 16
 
 
 def reasons(plan: Plan) -> tuple[str, ...]:
@@ -40,19 +42,20 @@ def reasons(plan: Plan) -> tuple[str, ...]:
     Speedup falls beyond batch 1: verifying takes ... times a plain step at 64 against ... at 1.
     ...
     """
-    found: list[str] = []
     several = plan.context.size > 1
-    for column, context in enumerate(plan.context.ravel().astype(int).tolist()):
-        view = _Column(plan, column, f" at context {context}" if several else "")
-        found += [
-            *_dips(view),
-            *_decline(view),
-            *_plain(view),
-            *_by_batch(view),
-            *_levers(view),
-            *_memory(view),
-        ]
-    return (*found, *_by_context(plan))
+    views = [
+        _Column(plan, column, f" at context {context}" if several else "")
+        for column, context in enumerate(plan.context.ravel().astype(int).tolist()[:MOST_EXPLAINED])
+    ]
+    few_batches, few_contexts = plan.batch.size <= MOST_EXPLAINED, plan.context.size <= MOST_EXPLAINED
+    parts: list[Iterable[str]] = [_dips(views[0]), _decline(views[0])]  # much the same at every context
+    parts += [_plain(view) for view in views]
+    if few_contexts and plan.batch.size > 1:
+        parts += [_by_batch(plan, column, view.where) for column, view in enumerate(views)]
+    if few_batches:
+        parts.append(_by_context(plan))
+    parts += [part(view) for part in (_levers, _memory) for view in views]
+    return tuple(sentence for part in parts for sentence in part)
 
 
 class _Column:
@@ -62,10 +65,10 @@ class _Column:
         order = np.argsort(plan.batch.ravel(), kind="stable")
 
         def take(values: ArrayLike) -> NDArray[Any]:
-            return np.asarray(values).reshape(plan.batch.size, plan.context.size)[order, column]
+            grid: NDArray[Any] = np.asarray(values).reshape(plan.batch.size, plan.context.size)
+            return grid[order, column]
 
         self.plan, self.where = plan, where
-        self.switches: tuple[Switch, ...] = plan.batch_switches[column]
         self.batch = plan.batch.ravel()[order].astype(int)
         self.speedup, self.draft_length = take(plan.speedup), take(plan.draft_length)
         self.verify_ratio = 1.0 / take(plan.best.target_efficiency)
@@ -88,8 +91,8 @@ def _dips(view: _Column) -> Iterator[str]:
             peak = i + 1 + int(np.argmax(speedup[i + 1 :]))
             (here, plain), (later, later_plain) = _touched(view, block, i), _touched(view, block, peak)
             yield (
-                f"Why it dips at batch {view.batch[i]}{view.where}: verifying {view.draft_length[i] + 1} tokens touches "
-                f"{here:.0f} of {block.num_experts} experts against {plain:.0f} for a plain step; "
+                f"Why it dips at batch {view.batch[i]}{view.where}: verifying {view.draft_length[i] + 1} "
+                f"tokens touches {here:.0f} of {block.num_experts} experts against {plain:.0f} for a plain step; "
                 f"at {view.batch[peak]} it is {later:.0f} against {later_plain:.0f}."
             )
 
@@ -129,21 +132,22 @@ def _plain(view: _Column) -> Iterator[str]:
     if best.any() and len(view.plan.lengths) > 1:
         needed = view.break_even[best][0]
         pays = "no acceptance pays" if np.isnan(needed) else f"drafts pay above acceptance {needed:.2f}"
-        yield f"Plain decoding is best at batch {_listed(view.batch[best])}{view.where}: {pays} at {view.batch[best][0]}."
+        batches = view.batch[best]
+        yield f"Plain decoding is best at batch {_listed(batches)}{view.where}: {pays} at {batches[0]}."
 
 
-def _by_batch(view: _Column) -> Iterator[str]:
-    if len(view.switches) > 1:
-        yield f"Best draft length by batch{view.where}: {_ranges(view.switches)}."
+def _by_batch(plan: Plan, column: int, where: str) -> Iterator[str]:
+    """Ranges of batch with one draft length, as few as staying close to the best allows."""
+    schedule = plan.schedules[column]
+    if len(schedule) > 1:
+        yield f"Draft length by batch{where}, within {SCHEDULE_TOLERANCE:.1%} of the best: {_ranges(schedule)}."
 
 
 def _by_context(plan: Plan) -> Iterator[str]:
     """Where the best draft length changes with context, for the batches where it does."""
     changing = [
         f"{_ranges(switches)} at batch {batch}"
-        for batch, switches in zip(
-            plan.batch.ravel().astype(int).tolist(), plan.context_switches, strict=True
-        )
+        for batch, switches in zip(plan.batch.ravel().astype(int).tolist(), plan.context_switches, strict=True)
         if len(switches) > 1
     ]
     if len(changing) > MOST_NAMED:
@@ -164,8 +168,7 @@ def _levers(view: _Column) -> Iterator[str]:
     for lever in dict.fromkeys(view.lever.tolist()):
         chosen = view.lever == lever
         low, high = (
-            round(100 * float(gain))
-            for gain in (view.lever_gain[chosen].min(), view.lever_gain[chosen].max())
+            round(100 * float(gain)) for gain in (view.lever_gain[chosen].min(), view.lever_gain[chosen].max())
         )
         share = f"{low} %" if low == high else f"{low}-{high} %"
         parts.append(f"{lever} at batch {_listed(view.batch[chosen])} (halved: TPOT {share} lower)")
@@ -176,8 +179,8 @@ def _memory(view: _Column) -> Iterator[str]:
     if not view.fits.all():
         most = int(view.largest_batch[0]) * view.plan.best.setting.parallelism.dp
         yield (
-            f"Batch {_listed(view.batch[~view.fits])} does not fit the memory{view.where}: "
-            f"beside the weights there is room for {most} sequences."
+            f"No room in memory{view.where} for batch {_listed(view.batch[~view.fits])} (marked !): "
+            f"beside the weights {most} sequences fit."
         )
 
 

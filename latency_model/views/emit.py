@@ -143,7 +143,11 @@ def trtllm_settings(plan: Plan) -> EngineSettings:
         schedule = {switch.start: switch.draft_length for switch in table}
         first = table[0]
         if first.draft_length != longest:
-            schedule = {1: longest, **({2: first.draft_length} if first.end > 1 else {}), **dict(list(schedule.items())[1:])}
+            schedule = {
+                1: longest,
+                **({2: first.draft_length} if first.end > 1 else {}),
+                **dict(list(schedule.items())[1:]),
+            }
             notes.append(
                 f"TensorRT-LLM wants the longest draft at batch 1: {longest} stands there, "
                 f"where {first.draft_length} would be best"
