@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import copy
+import json
 from typing import Any
 
 import pytest
+import torch
+import transformers
 
-from latency_model.specs.loader import load_model
+from latency_model.specs.loader import BUNDLED, load_model, model_names
 
 pytestmark = pytest.mark.oracle
-
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
 
 LLAMA: dict[str, Any] = {
     "model_type": "llama",
@@ -126,7 +126,7 @@ CASES: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
     ),
     "qwen3_moe": (
         {**QWEN_MOE, "model_type": "qwen3_moe", "head_dim": 16},
-        [{"decoder_sparse_step": 3}, {"mlp_only_layers": [0, 2]}, {"attention_bias": True}, {"head_dim": 9}],
+        [{"decoder_sparse_step": 3}, {"mlp_only_layers": [0, 2]}, {"attention_bias": True}, {"head_dim": 10}],
     ),
     "olmoe": (
         {**SMALL, "model_type": "olmoe", "num_experts": 5, "num_experts_per_tok": 2, "pad_token_id": 0},
@@ -261,5 +261,18 @@ def test_counts_equal_transformers(family: str, change: dict[str, Any]) -> None:
     values = {**CASES[family][0], **change}
     ours = load_model(copy.deepcopy(values))
     assert ours.family == family
+    counts = (ours.total_parameters, ours.routed_expert_parameters, ours.embedding.parameters)
+    assert counts == counted_by_transformers(values)
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_bundled_models_equal_transformers(name: str) -> None:
+    values = json.loads((BUNDLED / f"{name}.json").read_text())
+    values |= values.pop("text_config", {})
+    if values["model_type"] == "kimi_k2":
+        values["model_type"] = "deepseek_v3"
+    for key in ("_source", "_hf_quant_config", "quantization_config", "architectures"):
+        values.pop(key, None)
+    ours = load_model(name)
     counts = (ours.total_parameters, ours.routed_expert_parameters, ours.embedding.parameters)
     assert counts == counted_by_transformers(values)
