@@ -138,7 +138,7 @@ def expert_loading(
     Examples
     --------
     >>> loading = expert_loading("Qwen3-30B-A3B", "h100-sxm", batch=[1, 64], tokens_per_sequence=[1, 4])
-    >>> loading.distinct[0, 0], bool(loading.growth[0, 1] > loading.growth[1, 1])
+    >>> float(loading.distinct[0, 0]), bool(loading.growth[0, 1] > loading.growth[1, 1])
     (8.0, True)
     """
     setting = Setting.of(model, hardware, parallelism=parallelism, routing=routing, dtypes=dtypes, engine="none")

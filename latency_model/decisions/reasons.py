@@ -66,7 +66,8 @@ class _Column:
 
         def take(values: ArrayLike) -> NDArray[Any]:
             grid: NDArray[Any] = np.asarray(values).reshape(plan.batch.size, plan.context.size)
-            return grid[order, column]
+            column_of_grid: NDArray[Any] = grid[order, column]
+            return column_of_grid
 
         self.plan, self.where = plan, where
         self.batch = plan.batch.ravel()[order].astype(int)
@@ -140,7 +141,7 @@ def _by_batch(plan: Plan, column: int, where: str) -> Iterator[str]:
     """Ranges of batch with one draft length, as few as staying close to the best allows."""
     schedule = plan.schedules[column]
     if len(schedule) > 1:
-        yield f"Draft length by batch{where}, within {SCHEDULE_TOLERANCE:.1%} of the best: {_ranges(schedule)}."
+        yield f"Draft length by batch{where}, within {100 * SCHEDULE_TOLERANCE:g} % of the best: {_ranges(schedule)}."
 
 
 def _by_context(plan: Plan) -> Iterator[str]:

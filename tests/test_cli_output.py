@@ -1,0 +1,178 @@
+"""What commands print: valid JSON for programs, tables that fit the terminal, the same numbers as Python gives."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from importlib import resources
+
+import jsonschema
+import pytest
+from click.testing import CliRunner
+
+import latency_model as lm
+from latency_model.cli import main
+
+SCHEMA = json.loads(resources.files("latency_model.cli").joinpath("schema.json").read_text())
+VECTOR = ".70,.62,.60,.58"
+
+# Command, what it is in the schema, arguments.
+CALLS = [
+    ("optimize", []),
+    ("optimize", ["-m", "Qwen3-8B", "-H", "a100-sxm-80gb", "-b", "1:4", "-c", "0:2048:1024", "--emit", "vllm"]),
+    ("optimize", ["--max-draft-length", "0", "--emit", "trtllm"]),
+    ("optimize", ["--draft", "self"]),
+    ("optimize", ["-m", "DeepSeek-V3", "-H", "h200-sxm", "--tp", "8", "--ep", "8", "--draft", "mtp", "--price", "2"]),
+    ("explain", []),
+    ("explain", ["--draft", "eagle3", "--draft-length", "3", "--tp", "2", "--isl", "100", "--osl", "50"]),
+    ("explain", ["--prefill", "256"]),
+    ("experts", ["-b", "1,4", "-n", "1:3"]),
+    ("hardware list", []),
+    ("hardware show", ["h100-sxm"]),
+    ("hardware show", ["cerebras-wse-3"]),
+    ("hardware diff", ["h100-sxm", "h200-sxm"]),
+    ("hardware check", []),
+    ("models list", []),
+    ("models show", ["DeepSeek-V3.2"]),
+    ("models show", ["Qwen3.5-35B-A3B"]),
+    ("models diff", ["Qwen3-8B", "gpt-oss-20b"]),
+]
+
+
+def run(command: str, *arguments: str, **environment: str):
+    """Call a command in this process."""
+    return CliRunner(env=environment).invoke(main, [*command.split(), *arguments], catch_exceptions=False)
+
+
+def refuse_constant(name: str):
+    raise ValueError(f"{name} is not JSON")
+
+
+def test_the_schema_is_one():
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+
+
+@pytest.mark.parametrize(("command", "arguments"), CALLS)
+def test_json_keeps_to_the_schema_and_leaves_standard_error_to_notes(command, arguments):
+    result = run(command, *arguments, "--format", "json")
+    document = json.loads(result.stdout, parse_constant=refuse_constant)
+    schema = {"$ref": f"#/$defs/{command.replace(' ', '%20')}", "$defs": SCHEMA["$defs"]}
+    jsonschema.Draft202012Validator(schema).validate(document)
+    assert result.exit_code == 0
+
+
+def test_a_wrong_document_breaks_the_schema():
+    document = json.loads(run("optimize", "--format", "json").stdout)
+    document["rows"][0]["speed_up"] = 1.0
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(document, {"$ref": "#/$defs/optimize", "$defs": SCHEMA["$defs"]})
+
+
+@pytest.mark.parametrize(("command", "arguments"), CALLS)
+def test_csv_holds_the_rows_of_the_json(command, arguments):
+    rows = json.loads(run(command, *arguments, "--format", "json").stdout)["rows"]
+    read = list(csv.DictReader(io.StringIO(run(command, *arguments, "--format", "csv").stdout)))
+    assert len(read) == len(rows)
+    for text, row in zip(read, rows, strict=True):
+        for key, value in row.items():
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                assert float(text[key]) == value
+            elif isinstance(value, str):
+                assert text[key] == value
+
+
+@pytest.mark.parametrize(("command", "arguments"), CALLS)
+def test_markdown_is_a_rectangle(command, arguments):
+    head, rule, *rows = run(command, *arguments, "--format", "md").stdout.splitlines()
+    assert set(rule) <= set("|-: ")
+    assert {line.replace("\\|", "").count("|") for line in (head, rule, *rows)} == {head.count("|")}
+
+
+@pytest.mark.parametrize("width", [80, 100])
+@pytest.mark.parametrize(("command", "arguments"), CALLS)
+def test_tables_fit_the_terminal(command, arguments, width):
+    lines = run(command, *arguments, COLUMNS=str(width)).stdout.splitlines()
+    pasted = next((i for i, line in enumerate(lines) if line.startswith("Paste into")), len(lines))
+    too_long = [line for line in lines[:pasted] if len(line) > width and " " in line.strip()]
+    assert too_long == []
+
+
+@pytest.mark.parametrize("setting", ["1", "0"])
+def test_no_color_is_respected(setting):
+    coloured = CliRunner().invoke(main, ["experts"], color=True)
+    plain = CliRunner(env={"NO_COLOR": setting}).invoke(main, ["experts"], color=True)
+    assert "\x1b[" in coloured.output
+    assert "\x1b[" not in plain.output
+
+
+def test_optimize_prints_what_python_returns():
+    arguments = ["-m", "Qwen3-30B-A3B", "-H", "h100-sxm", "--acceptance", VECTOR, "-b", "1,4,64", "-c", "1024,4096"]
+    printed = json.loads(run("optimize", *arguments, "--draft", "eagle3", "--format", "json").stdout)
+    plan = lm.optimize(
+        "Qwen3-30B-A3B",
+        "h100-sxm",
+        draft=lm.Draft.eagle(),
+        acceptance=lm.Acceptance.conditional([0.70, 0.62, 0.60, 0.58]),
+        batch=[1, 4, 64],
+        context=[1024, 4096],
+    )
+    assert printed["rows"] == plan.rows()
+    assert tuple(printed["assumptions"]) == plan.assumptions
+    assert tuple(printed["not_modelled"]) == plan.not_modelled
+    assert tuple(printed["sources"]) == plan.sources
+
+
+def test_explain_adds_up_to_the_step_python_times():
+    printed = json.loads(run("explain", "-m", "Qwen3-8B", "-H", "h100-sxm", "-b", "16", "--format", "json").stdout)
+    step = lm.step_cost("Qwen3-8B", "h100-sxm", batch=16, context=4096)
+    assert printed["totals"]["time_s"] == pytest.approx(float(step.time), rel=1e-12)
+    assert printed["totals"]["traffic_bytes"] == pytest.approx(float(step.traffic), rel=1e-12)
+    assert math.fsum(row["share"] for row in printed["rows"]) == pytest.approx(1.0)
+
+
+def test_explain_adds_up_to_the_round_python_times():
+    arguments = ["-m", "Qwen3-8B", "-H", "h100-sxm", "--draft", "eagle3", "--acceptance", ".7", "--draft-length", "3"]
+    printed = json.loads(run("explain", *arguments, "-b", "16", "--format", "json").stdout)
+    round_ = lm.speculate("Qwen3-8B", "h100-sxm", acceptance=0.7, draft_length=3, batch=16, context=4096)
+    assert printed["totals"]["time_s"] == pytest.approx(float(round_.time), rel=1e-12)
+    assert printed["totals"]["speedup"] == float(round_.speedup)
+    assert {row["phase"] for row in printed["rows"]} == {"draft", "verify", "overhead"}
+
+
+def test_the_example_says_so_and_resolves_everything():
+    result = run("optimize", "--format", "json")
+    assert "example" in result.stderr
+    inputs = json.loads(result.stdout)["inputs"]
+    assert inputs["model"] == "Qwen3-30B-A3B"
+    assert inputs["acceptance"] == [0.70, 0.62, 0.60, 0.58]
+    assert inputs["batch"] == [1, 4, 16, 64, 256]
+
+
+def test_a_batch_that_does_not_fit_is_marked_and_the_largest_is_named():
+    table = run("optimize", "-b", "1,64").stdout
+    rows = json.loads(run("optimize", "-b", "1,64", "--format", "json").stdout)["rows"]
+    assert [row["fits"] for row in rows] == [True, False]
+    assert " 64!" in table
+    assert f"{rows[1]['largest_batch']:.0f} sequences fit" in table
+
+
+def test_isl_and_osl_give_the_context_in_the_middle_of_the_reply():
+    document = json.loads(run("optimize", "--isl", "4096", "--osl", "1024", "--format", "json").stdout)
+    assert document["inputs"]["context_tokens"] == [4608]
+    assert any("isl 4096" in sentence for sentence in document["assumptions"])
+
+
+def test_emitting_prints_the_setting_alone():
+    result = run("optimize", "--emit", "vllm")
+    assert result.stdout.startswith("--speculative-config ")
+    assert len(result.stdout.splitlines()) == 1
+    assert "Assumed:" in result.stderr
+
+
+def test_emitting_nothing_when_plain_decoding_is_best():
+    result = run("optimize", "--acceptance", "0", "--draft", "eagle3", "--emit", "sglang")
+    assert result.exit_code == 0
+    assert result.stdout == ""
+    assert "plain decoding is best" in result.stderr
