@@ -67,9 +67,7 @@ def load_model(model: str | os.PathLike[str] | Mapping[str, object] | ModelArchi
     if isinstance(model, Mapping):
         name = model.get("_name_or_path")
         shown = Path(name).name if isinstance(name, str) and name else "model"
-        return architecture_from_config(
-            model, name=shown, where="config", source="a mapping given by the caller"
-        )
+        return architecture_from_config(model, name=shown, where="config", source="a mapping given by the caller")
     if not isinstance(model, str | os.PathLike):
         raise InputError(f"a model is a name, a path, a mapping or a ModelArchitecture, got {shorten(model)}")
     text = os.fspath(model)
@@ -147,9 +145,7 @@ def config_path(text: str) -> Path | None:
             if (path / "config.json").is_file():
                 return path / "config.json"
             if find_bundled(text) is None:
-                raise InputError(
-                    f"{path}: the directory holds no config.json; put the model's config.json there"
-                )
+                raise InputError(f"{path}: the directory holds no config.json; put the model's config.json there")
     except (OSError, RuntimeError, ValueError) as error:  # too long, loops, null bytes, no such user
         if isinstance(error, InputError):
             raise
@@ -184,9 +180,7 @@ def read_json(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {reason(error)}") from None
     try:
-        values = json.loads(
-            content.decode("utf-8-sig"), parse_constant=refuse_constant, object_pairs_hook=unique_keys
-        )
+        values = json.loads(content.decode("utf-8-sig"), parse_constant=refuse_constant, object_pairs_hook=unique_keys)
     except RecursionError:
         raise InputError(f"{path}: is nested too deeply to be a config") from None
     except UnicodeDecodeError:

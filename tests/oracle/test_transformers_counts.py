@@ -10,6 +10,7 @@ import pytest
 import torch
 import transformers
 
+from latency_model.specs.huggingface.families import SAME_LAYOUT
 from latency_model.specs.loader import BUNDLED, load_model, model_names
 
 pytestmark = pytest.mark.oracle
@@ -185,6 +186,10 @@ CASES: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
         {**LATENT, "model_type": "deepseek_v3"},
         [{"q_lora_rank": None}, {"first_k_dense_replace": 3}, {"n_shared_experts": 1}, {"tie_word_embeddings": True}],
     ),
+    "glm4_moe_lite": (
+        {**LATENT, "model_type": "glm4_moe_lite"},
+        [{"q_lora_rank": None}, {"attention_bias": True}, {"mlp_layer_types": ["sparse", "dense", "sparse"]}],
+    ),
     "deepseek_v32": ({**SPARSE, "model_type": "deepseek_v32"}, [{"index_n_heads": 5}, {"attention_bias": True}]),
     "glm_moe_dsa": (
         {**SPARSE, "model_type": "glm_moe_dsa"},
@@ -263,6 +268,23 @@ def test_counts_equal_transformers(family: str, change: dict[str, Any]) -> None:
     assert ours.family == family
     counts = (ours.total_parameters, ours.routed_expert_parameters, ours.embedding.parameters)
     assert counts == counted_by_transformers(values)
+
+
+@pytest.mark.parametrize("model_type", SAME_LAYOUT)
+def test_model_types_of_the_same_layout(model_type: str) -> None:
+    family = SAME_LAYOUT[model_type]
+    plain = model_type in ("granite", "ministral3")
+    values = {
+        "head_dim": 8,
+        **CASES[family][0],
+        "use_qk_norm": False,
+        "model_type": model_type if plain else f"{model_type}_text",
+    }
+    ours = load_model(copy.deepcopy(values))
+    assert ours.family == family
+    with torch.device("meta"):  # without the LM head: multimodal classes hold it outside the text model
+        body = transformers.AutoModel.from_config(transformers.AutoConfig.for_model(**values))
+    assert ours.total_parameters - ours.head.parameters == sum(p.numel() for p in body.parameters())
 
 
 @pytest.mark.parametrize("name", model_names())

@@ -56,11 +56,23 @@ FAMILIES: Final[dict[str, Family]] = {
     "deepseek_v3": Family(latent.deepseek, "DeepseekV3ForCausalLM", mtp="num_nextn_predict_layers"),
     "kimi_k2": Family(latent.deepseek, "KimiK2ForCausalLM", mtp="num_nextn_predict_layers"),
     "deepseek_v32": Family(latent.deepseek_sparse, "DeepseekV32ForCausalLM", mtp="num_nextn_predict_layers"),
+    "glm4_moe_lite": Family(latent.deepseek, "Glm4MoeLiteForCausalLM", mtp="num_nextn_predict_layers"),
     "glm_moe_dsa": Family(latent.glm_moe_dsa, "GlmMoeDsaForCausalLM", mtp="num_nextn_predict_layers"),
     "qwen3_next": Family(hybrid.qwen3_next, "Qwen3NextForCausalLM", mtp="mtp_num_hidden_layers"),
     "qwen3_5": Family(hybrid.qwen3_5, "Qwen3_5ForCausalLM", mtp="mtp_num_hidden_layers"),
     "qwen3_5_moe": Family(hybrid.qwen3_5_moe, "Qwen3_5MoeForCausalLM", mtp="mtp_num_hidden_layers"),
     "nemotron_h": Family(hybrid.nemotron_h, "NemotronHForCausalLM", mtp="num_nextn_predict_layers"),
+}
+
+#: Model types whose text model has the layout of another family to the last parameter.
+SAME_LAYOUT: Final = {
+    "glm4v_moe": "glm4_moe",
+    "granite": "llama",
+    "ministral3": "mistral",
+    "qwen2_5_vl": "qwen2",
+    "qwen2_vl": "qwen2",
+    "qwen3_vl": "qwen3",
+    "qwen3_vl_moe": "qwen3_moe",
 }
 
 #: Wrappers of a text model with other modalities: the text model's config is nested in ``text_config``.
@@ -130,7 +142,7 @@ def architecture_from_config(
     config = text_config(outer)
     family_name, family, notes = find_family(outer, config)
     decoder = family.read(config)
-    max_context = config.optional_integer("max_position_embeddings", "max_sequence_length", "n_positions")
+    max_context = config.optional_integer("max_position_embeddings")
     mtp_layers = (config.optional_integer(family.mtp, low=0) or 0) if family.mtp else 0
     dtype = stored_dtype(config)
     formats = read_formats(config, dtype, quantization)
@@ -186,7 +198,8 @@ def find_family(outer: Config, config: Config) -> tuple[str, Family, list[str]]:
     """Find the family: an unknown dense one is read as Llama with a note, an unknown MoE is an error."""
     stated = [config.text("model_type").removesuffix("_text"), outer.text("model_type")]
     architectures = outer.strings("architectures") or ()
-    for name in stated:
+    for model_type in stated:
+        name = SAME_LAYOUT.get(model_type, model_type)
         if name in FAMILIES:
             return name, FAMILIES[name], []
     for name, family in FAMILIES.items():
