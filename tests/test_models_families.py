@@ -195,6 +195,28 @@ def test_unknown_dense_family_is_read_as_llama_and_says_so() -> None:
     assert "brandnew" in model.assumptions[0]
 
 
+def test_unknown_family_without_the_usual_keys_says_both() -> None:
+    values = {"model_type": "dbrx", "d_model": 6144, "n_heads": 48, "ffn_config": {"moe_num_experts": 16}}
+    with pytest.raises(InputError, match=r"'dbrx' is not known: .*hidden_size is missing"):
+        load_model(values)
+
+
+def test_real_configs_with_unused_keys_load() -> None:
+    # keys seen beside the usual ones in published configs of Qwen3-Coder-480B
+    extra = {"qkv_bias": False, "use_qk_norm": True, "shared_expert_intermediate_size": 0, "router_aux_loss_coef": 0.0}
+    plain, odd = raw("Qwen3-Coder-480B-A35B-Instruct"), load_model({**raw("Qwen3-Coder-480B-A35B-Instruct"), **extra})
+    assert odd.layers == load_model(plain).layers
+
+
+def test_gemma3_text_configs_leave_out_what_their_class_fixes() -> None:
+    # google/gemma-3-4b-it states five sizes only; its text model has 3 880 263 168 parameters
+    text = {"hidden_size": 2560, "intermediate_size": 10_240, "num_hidden_layers": 34, "sliding_window": 1024}
+    values = {"model_type": "gemma3", "text_config": {**text, "model_type": "gemma3_text"}}
+    model = load_model(values)
+    assert model.total_parameters == 3_880_263_168
+    assert "num_attention_heads = 8" in " ".join(model.assumptions)
+
+
 def test_architecture_name_alone_finds_the_family() -> None:
     values = raw("Mixtral-8x7B-v0.1")
     del values["model_type"]

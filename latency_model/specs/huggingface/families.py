@@ -216,6 +216,7 @@ def find_family(outer: Config, config: Config) -> tuple[str, Family, list[str]]:
         )
         config.check()
     note = f"model family {shorten(shown)} is not known: read as a dense Llama layout"
+    config.problems.where += f" ({note})"
     return "llama", FAMILIES["llama"], [note]
 
 
