@@ -1,0 +1,115 @@
+"""Directives that write into a page what the package says at build time, so that no page holds a stale copy.
+
+``{hardware-table}`` and ``{model-table}`` list what ships; ``{command}`` runs a command line and shows its output.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+
+from click.testing import CliRunner
+from docutils import nodes
+from docutils.statemachine import StringList
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+import latency_model as lm
+from latency_model.cli import main
+from latency_model.units import format_quantity
+
+COLUMNS = 110  # of the terminal whose output is shown
+
+
+def markdown_table(header: list[str], rows: list[list[str]]) -> list[str]:
+    """Lines of a Markdown table."""
+    return ["| " + " | ".join(row) + " |" for row in (header, ["---"] * len(header), *rows)]
+
+
+def hardware_table() -> list[str]:
+    """One row per profile: peaks, memory, link and where the efficiencies come from."""
+    header = ["name", "device", "bf16", "fp8", "memory", "capacity", "link", "GEMM constants"]
+    rows = []
+    for name in lm.hardware_names():
+        device = lm.load_hardware(name)
+        peaks = [
+            format_quantity(device.peaks[dtype].value, "compute") if dtype in device.peaks else "-"
+            for dtype in ("bf16", "fp8")
+        ]
+        link = "-" if device.link_bandwidth is None else format_quantity(device.link_bandwidth.value, "bandwidth")
+        memory = format_quantity(device.memory_bandwidth.value, "bandwidth")
+        capacity = format_quantity(device.memory_capacity.value, "size")
+        gemm = sorted({block.kind for (kind, _), block in device.efficiencies.items() if kind == "gemm"})
+        rows.append([f"`{name}`", device.title, *peaks, memory, capacity, link, ", ".join(gemm)])
+    return markdown_table(header, rows)
+
+
+def model_table() -> list[str]:
+    """One row per bundled model: parameters, layers, experts, cache."""
+    header = ["name", "parameters", "active", "layers", "experts", "weights", "KV per token"]
+    rows = []
+    for name in lm.model_names():
+        model = lm.load_model(name)
+        mixtures = {
+            (block.num_experts, block.top_k)
+            for layer in model.layers
+            for block in layer.feed_forward
+            if hasattr(block, "top_k")
+        }
+        experts = ", ".join(f"{total}, top-{chosen}" for total, chosen in sorted(mixtures)) or "-"
+        rows.append(
+            [
+                f"`{name}`",
+                f"{model.total_parameters / 1e9:,.2f} B",
+                f"{model.active_parameters / 1e9:,.2f} B",
+                str(len(model.layers)),
+                experts,
+                format_quantity(model.weight_bytes, "size"),
+                format_quantity(model.kv_bytes_per_token(), "size"),
+            ]
+        )
+    return markdown_table(header, rows)
+
+
+class Table(SphinxDirective):
+    """A directive whose content is lines of Markdown from a function."""
+
+    lines = staticmethod(hardware_table)
+
+    def run(self) -> list[nodes.Node]:
+        """Parse the lines as if they stood on the page."""
+        holder = nodes.container(classes=["generated"])
+        self.state.nested_parse(StringList(self.lines(), source=self.name), self.content_offset, holder)
+        return [holder]
+
+
+class ModelTable(Table):
+    """The bundled models."""
+
+    lines = staticmethod(model_table)
+
+
+class Command(SphinxDirective):
+    """Run ``latency-model ...`` and show the command with what it prints."""
+
+    has_content = True
+
+    def run(self) -> list[nodes.Node]:
+        """Run it in this process; an exit status other than 0 fails the build."""
+        written = "\n".join(self.content)
+        words = shlex.split(written.replace("\\\n", " "))[1:]
+        result = CliRunner(env={"COLUMNS": str(COLUMNS), "NO_COLOR": "1"}).invoke(main, words)
+        if result.exit_code:
+            raise self.error(f"{written!r} ended with {result.exit_code}: {result.output}")
+        text = f"$ {written}\n{result.stdout.rstrip()}"
+        block = nodes.literal_block(text, text, language="console")
+        return [block]
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Register the directives."""
+    os.environ["COLUMNS"] = str(COLUMNS)
+    app.add_directive("hardware-table", Table)
+    app.add_directive("model-table", ModelTable)
+    app.add_directive("command", Command)
+    return {"parallel_read_safe": True}

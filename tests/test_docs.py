@@ -1,0 +1,122 @@
+"""The documentation holds: its examples run, its links lead somewhere, its numbering is the one code cites."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from latency_model import formulas
+from latency_model.cli import main
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted(page for page in DOCS.rglob("*.md") if "_build" not in page.parts)
+FENCE = re.compile(r"^(`{3,})(\S*)\n(.*?)^\1$", re.MULTILINE | re.DOTALL)
+
+EACH_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """Contents of a page's code blocks in one language."""
+    return [body for _, name, body in FENCE.findall(page.read_text()) if name == language]
+
+
+def prose(page: Path) -> str:
+    """A page without its code blocks and its inline code."""
+    return re.sub(r"`[^`\n]+`", "", FENCE.sub("", page.read_text()))
+
+
+def anchors(page: Path) -> set[str]:
+    """What a link may point to on a page: its headings as slugs, and its labels."""
+    headings = re.findall(r"^#+ (.+)$", FENCE.sub("", page.read_text()), re.MULTILINE)
+    slugs = {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+    return slugs | set(re.findall(r"^\(([\w-]+)\)=$", page.read_text(), re.MULTILINE))
+
+
+def test_the_examples_on_all_pages_run(tmp_path):
+    for page in PAGES:
+        # The closing fence would be taken for output; blank lines keep the line numbers.
+        text = re.sub(r"^```.*$", "", page.read_text(), flags=re.MULTILINE)
+        (tmp_path / f"{page.relative_to(DOCS).with_suffix('')}.txt".replace("/", "-")).write_text(text)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", str(ROOT / "pyproject.toml")]
+    run = subprocess.run(
+        [*command, f"--rootdir={tmp_path}", "--doctest-glob=*.txt", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert run.returncode == 0, run.stdout
+
+
+@EACH_PAGE
+def test_python_examples_are_doctests(page):
+    for body in blocks(page, "pycon"):
+        assert body.startswith(">>> ")
+    for body in blocks(page, "python"):
+        compile(body, str(page), "exec")
+
+
+@EACH_PAGE
+def test_commands_on_a_page_work(page, monkeypatch, tmp_path):
+    monkeypatch.chdir(ROOT)
+    shown = [line[2:] for body in blocks(page, "console") for line in body.replace("\\\n", " ").splitlines()
+             if line.startswith("$ latency-model ")]
+    for written in [*shown, *(body.replace("\\\n", " ") for body in blocks(page, "{command}"))]:
+        words = shlex.split(written)[1:]
+        if not any(word.startswith(("path/", "./", "your-")) for word in words):
+            result = CliRunner().invoke(main, words)
+            assert result.exit_code == 0, f"{written}: {result.output}"
+
+
+@EACH_PAGE
+def test_links_inside_the_documentation_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if target.startswith(("http://", "https://")):
+            continue
+        name, _, anchor = target.partition("#")
+        file = (page.parent / name).resolve() if name else page
+        assert file.exists(), f"{page.name} links to {target}"
+        if anchor:
+            assert anchor in anchors(file), f"{page.name} links to {target}"
+
+
+def test_the_equation_sheet_and_the_reference_name_every_formula():
+    for page in (DOCS / "equations.md", DOCS / "reference" / "formulas.md"):
+        text = page.read_text()
+        missing = [name for name in formulas.__all__ if f"latency_model.formulas.{name}" not in text]
+        assert not missing, f"{page.name} lacks {missing}"
+
+
+def test_each_equation_carries_the_number_of_its_heading():
+    heading = ""
+    seen = []
+    for line in (DOCS / "equations.md").read_text().splitlines():
+        if found := re.match(r"### (\d+\.\d+) ", line):
+            heading = found[1]
+        if found := re.search(r"\\tag\{([\d.]+)\}", line):
+            seen.append(found[1])
+            assert found[1].split(".")[0] == heading.split(".")[0], line
+    assert len(seen) == len(set(seen))
+
+
+def test_sections_and_equations_that_code_cites_exist():
+    sheet = (DOCS / "equations.md").read_text()
+    sections = set(re.findall(r"^## (\d+)\. ", sheet, re.MULTILINE))
+    equations = set(re.findall(r"\\tag\{([\d.]+)\}", sheet)) | set(re.findall(r"^### ([\d.]+) ", sheet, re.MULTILINE))
+    cited = 0
+    for module in (ROOT / "latency_model").rglob("*.py"):
+        text = re.sub(r"\s+", " ", module.read_text())
+        for first, last in re.findall(r"equation(?:s\.md| sheet),? sections? (\d+)(?:-(\d+))?", text):
+            wanted = set(map(str, range(int(first), int(last or first) + 1)))
+            assert wanted <= sections, f"{module.relative_to(ROOT)} cites section {wanted - sections}"
+            cited += 1
+        for number in re.findall(r"equations\.md,? eq\. (\d+\.\d+)", text):
+            assert number in equations, f"{module.relative_to(ROOT)} cites eq. {number}"
+            cited += 1
+    assert cited
