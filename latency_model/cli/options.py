@@ -148,8 +148,11 @@ def price_option(function: Function) -> Function:
     )
 
 
-def setting_options(function: Function) -> Function:
-    """Add model, machine, layout, number formats and routing; the command gets them as ``setting``."""
+def setting_options(function: Function, *, example: bool = True) -> Function:
+    """Add model, machine, layout, number formats and routing; the command gets them as ``setting``.
+
+    Without model and machine it is that of the bundled example or, with ``example`` off, None.
+    """
     options = (
         click.option("-m", "--model", type=Named("model"), help="Bundled name, config.json or its directory."),
         click.option("-H", "--hardware", type=Named("hardware"), help="Profile name or TOML file."),
@@ -197,7 +200,10 @@ def setting_options(function: Function) -> Function:
         from latency_model import DTypes, Parallelism, Routing
 
         if (model is None) != (hardware is None):
-            raise click.UsageError("Give both -m MODEL and -H HARDWARE, or neither for the bundled example.")
+            otherwise = "neither for the bundled example" if example else "neither"
+            raise click.UsageError(f"Give both -m MODEL and -H HARDWARE, or {otherwise}.")
+        if model is None and not example:
+            return function(setting=None, **others)
         if model is None:
             click.echo(f"An example, {EXAMPLE['model']} on {EXAMPLE['hardware']}: give -m and -H for yours.", err=True)
         setting = {
