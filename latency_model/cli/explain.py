@@ -146,10 +146,10 @@ def _result(rows: list[dict[str, Any]], totals: dict[str, Any], **parts: Any) ->
     total = totals | {"phase": "total", "name": "", "dtype": "", "executions": "", "bound": "", "share": 1.0}
     columns = [
         Column("phase", lambda row: row["phase"], left=True),
-        Column("operation", lambda row: row["name"], left=True),
-        Column("format", lambda row: row["dtype"], left=True, optional=2),
-        Column("times", lambda row: f"{row['executions']:.0f}" if row["executions"] != "" else ""),
-        Column("kernels", lambda row: f"{row['kernels']:.0f}", optional=1),
+        Column("operation", lambda row: row["name"], left=True, fold=True),
+        Column("format", lambda row: row["dtype"], left=True, optional=3),
+        Column("times", lambda row: f"{row['executions']:.0f}" if row["executions"] != "" else "", optional=1),
+        Column("kernels", lambda row: f"{row['kernels']:.0f}", optional=2),
         Column("work", quantity("flops", "flops")),
         Column("bytes", quantity("traffic_bytes", "size")),
         Column("time", quantity("time_s", "time")),

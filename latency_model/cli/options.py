@@ -257,7 +257,7 @@ def draft_options(function: Function) -> Function:
         if parameters["model"] is None and draft is None and draft_model is None:
             draft, acceptance = EXAMPLE["draft"], acceptance or EXAMPLE["acceptance"]
         return function(
-            draft=_drafter(draft, draft_model, draft_tp),
+            draft=drafter(draft, draft_model, draft_tp),
             acceptance=None if acceptance is None else Acceptance.parse(acceptance),
             **others,
         )
@@ -265,7 +265,7 @@ def draft_options(function: Function) -> Function:
     return _add(options, with_draft)
 
 
-def _drafter(kind: str | None, model: str | None, tp: int | None) -> Any:
+def drafter(kind: str | None, model: str | None, tp: int | None) -> Any:
     """The drafter that ``--draft``, ``--draft-model`` and ``--draft-tp`` describe, or None."""
     import attrs
 
@@ -274,14 +274,14 @@ def _drafter(kind: str | None, model: str | None, tp: int | None) -> Any:
     if model is not None:
         if kind is not None and kind.casefold() not in ("model", "draft_model", "standalone"):
             raise InputError(f"--draft {shorten(kind)} and --draft-model exclude each other; leave one out")
-        drafter = Draft.model(load_model(model))
+        built = Draft.model(load_model(model))
     elif kind is not None:
-        drafter = Draft.parse(kind)
+        built = Draft.parse(kind)
     elif tp is not None:
-        drafter = Draft.eagle()
+        built = Draft.eagle()
     else:
         return None
-    return drafter if tp is None else attrs.evolve(drafter, parallelism=Parallelism(tp=tp))
+    return built if tp is None else attrs.evolve(built, parallelism=Parallelism(tp=tp))
 
 
 def batch_option(*, default: str, most: int = MOST_POINTS) -> Function:

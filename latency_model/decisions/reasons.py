@@ -54,7 +54,9 @@ def reasons(plan: Plan) -> tuple[str, ...]:
         parts += [_by_batch(plan, column, view.where) for column, view in enumerate(views)]
     if few_batches:
         parts.append(_by_context(plan))
-    parts += [part(view) for part in (_levers, _memory) for view in views]
+    distinct = {tuple(view.lever.tolist()): view for view in reversed(views)}  # the first context of each kind
+    parts += [_levers(view) for view in reversed(distinct.values())]
+    parts += [_memory(view) for view in views]
     return tuple(sentence for part in parts for sentence in part)
 
 

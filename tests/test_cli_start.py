@@ -1,0 +1,62 @@
+"""How a fresh process starts: what it loads, and how long a person waits."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+# Each costs 0.15-0.7 s to import; nothing these commands do needs any of them.
+HEAVY = {"pandas", "plotly", "scipy", "sympy", "xarray"}
+
+REPORT = """
+import sys
+from latency_model.cli import main
+try:
+    main(sys.argv[1:], prog_name="latency-model")
+finally:
+    sys.stderr.write("\\n" + " ".join(sys.modules))
+"""
+
+
+def libraries_loaded_by(*arguments: str) -> set[str]:
+    process = subprocess.run([sys.executable, "-c", REPORT, *arguments], capture_output=True, text=True, check=True)
+    return {name.partition(".")[0] for name in process.stderr.splitlines()[-1].split()}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        ["optimize", "--help"],
+        ["optimize"],
+        ["optimize", "--emit", "sglang"],
+        ["explain", "--draft-length", "3", "--format", "csv"],
+        ["experts", "--format", "json"],
+        ["hardware", "list"],
+        ["models", "list"],
+    ],
+)
+def test_no_command_loads_a_heavy_library(arguments):
+    loaded = libraries_loaded_by(*arguments)
+    assert "click" in loaded
+    assert not loaded & HEAVY
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["optimize", "--help"], ["hardware", "--help"]])
+def test_help_does_not_even_load_numpy(arguments):
+    assert "numpy" not in libraries_loaded_by(*arguments)
+
+
+@pytest.mark.parametrize(("arguments", "seconds"), [(["--help"], 0.25), (["optimize"], 0.4)])
+def test_a_person_does_not_wait(arguments, seconds):
+    """The best of a few runs, so that other work on the machine does not count."""
+
+    def elapsed() -> float:
+        start = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "latency_model", *arguments], capture_output=True, check=True)
+        return time.perf_counter() - start
+
+    assert min(elapsed() for _ in range(7)) < seconds
