@@ -33,7 +33,7 @@ def read_table(name: str) -> Table:
     '1.92'
     """
     lines = (DATA / f"{name}.csv").read_text(encoding="utf-8").splitlines()
-    notes = tuple(line.lstrip("# ") for line in lines if line.startswith("#"))
+    notes = tuple(line.lstrip("# ").removeprefix("source: ") for line in lines if line.startswith("#"))
     return Table(rows=tuple(csv.DictReader(line for line in lines if not line.startswith("#"))), sources=notes)
 
 
@@ -95,10 +95,10 @@ class Group:
 
     name: str
     quantity: str
-    rows: tuple[Row, ...] = field(converter=tuple)
-    sources: tuple[str, ...] = field(converter=tuple)
-    assumptions: tuple[str, ...] = field(default=(), converter=tuple)
-    skipped: tuple[tuple[str, str], ...] = field(default=(), converter=tuple)
+    rows: tuple[Row, ...]
+    sources: tuple[str, ...]
+    assumptions: tuple[str, ...] = ()
+    skipped: tuple[tuple[str, str], ...] = ()
     gain: bool = False
 
     def _quantile(self, errors: Iterable[float], share: float) -> float:

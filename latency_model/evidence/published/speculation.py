@@ -12,7 +12,7 @@ from latency_model.specs.acceptance import Acceptance
 from latency_model.specs.draft import Draft
 from latency_model.specs.parallelism import Parallelism
 
-__all__ = ["eagle3_sglang", "eagle_depths", "leviathan", "magicdec", "magicdec_times", "moesd"]
+__all__ = ["eagle3_sglang", "eagle_depths", "leviathan", "magicdec", "magicdec_rounds", "magicdec_times", "moesd"]
 
 #: The paper's checklist names 2x A800, 2x H800, 4x A800 and 4x L40, which is the order of its tables.
 MOESD_DEVICES = {"GPU-A": "a100-sxm-80gb", "GPU-B": "h800-sxm", "GPU-C": "l40s"}
@@ -44,7 +44,7 @@ def moesd() -> Group:
     return Group(
         name="moesd",
         quantity="peak speedup over batch, MoE targets",
-        rows=rows,
+        rows=tuple(rows),
         sources=table.sources,
         assumptions=(
             "GPU-A is A800 (as A100 SXM 80 GB), GPU-B H800, GPU-C L40 (as L40S): the order in the paper's checklist",
@@ -90,7 +90,7 @@ def eagle3_sglang() -> Group:
     return Group(
         name="eagle3-sglang",
         quantity="throughput ratio against batch, dense 8B on H100",
-        rows=rows,
+        rows=tuple(rows),
         sources=table.sources,
         assumptions=(EAGLE_RATES, "context 1024 tokens; SGLang v0.4.4 with today's host times"),
         gain=True,
@@ -119,7 +119,7 @@ def eagle_depths() -> Group:
     return Group(
         name="eagle-depths",
         quantity="speedup against draft length, dense 8B, batch 1",
-        rows=rows,
+        rows=tuple(rows),
         sources=table.sources,
         assumptions=("tokens per round as reported beside each time", "H100 SXM; context 1024 tokens"),
         gain=True,
@@ -141,7 +141,7 @@ def _magicdec_draft(name: str) -> Draft:
     return attrs.evolve(Draft.model(published_model("TinyLlama-1.1B"), parallelism=MAGICDEC_LAYOUT), kv_budget=512)
 
 
-def _magicdec_rounds() -> list[tuple[dict[str, str], str, Round]]:
+def magicdec_rounds() -> list[tuple[dict[str, str], str, Round]]:
     """Each row of the table with its name and the round predicted for it."""
     rounds = []
     for row in read_table("magicdec_a100").rows:
@@ -165,12 +165,12 @@ def magicdec() -> Group:
     """Speedup at long context and large batch (MagicDec)."""
     rows = [
         Row(case=name, predicted=predicted.speedup, measured=row["speedup_x"])
-        for row, name, predicted in _magicdec_rounds()
+        for row, name, predicted in magicdec_rounds()
     ]
     return Group(
         name="magicdec",
         quantity="speedup at long context, 8x A100",
-        rows=rows,
+        rows=tuple(rows),
         sources=read_table("magicdec_a100").sources,
         assumptions=MAGICDEC_ASSUMPTIONS,
         gain=True,
@@ -180,7 +180,7 @@ def magicdec() -> Group:
 def magicdec_times() -> Group:
     """The times behind MagicDec's speedups: a plain step, two draft steps, one verification."""
     rows = []
-    for row, name, predicted in _magicdec_rounds():
+    for row, name, predicted in magicdec_rounds():
         times = {
             "plain": (predicted.baseline_time, row["TAR_ms"]),
             "draft": (predicted.draft_time, row["gammaTD_ms"]),
@@ -190,7 +190,7 @@ def magicdec_times() -> Group:
     return Group(
         name="magicdec-times",
         quantity="time of a step, of 2 draft steps, of a verification [ms]",
-        rows=rows,
+        rows=tuple(rows),
         sources=read_table("magicdec_a100").sources,
         assumptions=MAGICDEC_ASSUMPTIONS,
     )
@@ -215,7 +215,7 @@ def leviathan() -> Group:
     return Group(
         name="leviathan",
         quantity="wall-time improvement, T5-XXL",
-        rows=rows,
+        rows=tuple(rows),
         sources=table.sources,
         assumptions=("cost ratio c = parameters of the draft over the target's: one decoding step reads all weights",),
         gain=True,

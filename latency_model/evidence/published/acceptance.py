@@ -1,0 +1,107 @@
+"""Published acceptance: how well positions measured at short drafts predict longer ones."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+
+from latency_model.evidence.published.record import Group, Row, read_table
+from latency_model.specs.acceptance import Acceptance
+
+__all__ = ["curves", "eagle_trees", "mtp", "traces"]
+
+KNOWN = 4  # positions a curve or trace is assumed to be known for
+
+
+def curves() -> Group:
+    """Mean acceptance length at 5 to 8 drafts, predicted from the lengths measured at 1 to 4."""
+    table = read_table("acceptance_length_curves")
+    rows = []
+    for (file, model, mode), group in itertools.groupby(
+        table.rows, lambda row: (row["file"], row["model"], row["mode"])
+    ):
+        lengths = [1.0, *(float(row["mean_acceptance_length"]) for row in group)]
+        gains = np.diff(lengths[: KNOWN + 1])
+        known = Acceptance.survival(np.minimum.accumulate(gains).tolist())  # noise may make a gain rise
+        variant = " block" if "block_rejection" in file else " gqa" if file.endswith("_gqa.yaml") else ""
+        rows += [
+            Row(
+                case=f"{model}{variant} {mode.replace('_', ' ')}, {drafts} drafts",
+                predicted=known.tokens_per_round(drafts),
+                measured=lengths[drafts],
+            )
+            for drafts in range(KNOWN + 1, len(lengths))
+        ]
+    return Group(
+        name="acceptance-curves",
+        quantity="tokens per round at 5-8 drafts [token]",
+        rows=tuple(rows),
+        sources=table.sources,
+        assumptions=("survivals are the differences of the lengths at 1-4 drafts; the last conditional continues",),
+    )
+
+
+def traces() -> Group:
+    """Mean length of whole traces, predicted from acceptance at the first four positions."""
+    table = read_table("specdecodebench_acceptance_by_position")
+    rows = []
+    for row in table.rows:
+        known = Acceptance.survival([float(row[f"s{position}"]) for position in range(1, KNOWN + 1)])
+        drafts = 20 if row["proposer"] == "ngram" else 8
+        rows.append(
+            Row(
+                case=f"{row['dataset']} {row['proposer']}, {drafts} drafts",
+                predicted=known.tokens_per_round(drafts),
+                measured=float(row["mean_len"]),
+            )
+        )
+    return Group(
+        name="acceptance-traces",
+        quantity="tokens per round of whole traces [token]",
+        rows=tuple(rows),
+        sources=table.sources,
+        assumptions=("four positions known, the last conditional continues to 8 drafts (n-gram: 20)",),
+    )
+
+
+def mtp() -> Group:
+    """Acceptance of an MTP layer at the third position, predicted from the first two."""
+    table = read_table("mtp_acceptance")
+    rows = [
+        Row(
+            case=f"{row['model']} {row['variant']}, position 3",
+            predicted=Acceptance.survival([float(row["pos0"]), float(row["pos1"])]).survivals(3)[-1],
+            measured=float(row["pos2"]),
+        )
+        for row in table.rows
+    ]
+    return Group(
+        name="mtp-acceptance",
+        quantity="P(third draft accepted)",
+        rows=tuple(rows),
+        sources=table.sources,
+        assumptions=("the conditional acceptance of the second position continues",),
+    )
+
+
+def eagle_trees() -> Group:
+    """Tokens per round of a chain with the printed acceptances, beside what EAGLE's tree measured."""
+    table = read_table("eagle_per_position_acceptance")
+    rows = []
+    for row in table.rows:
+        positions = [float(row[f"alpha{n}"]) for n in range(5)]
+        rows.append(
+            Row(
+                case=f"{row['model']} T={row['temperature']}",
+                predicted=Acceptance.conditional(positions).tokens_per_round(5),
+                measured=float(row["tau"]),
+            )
+        )
+    return Group(
+        name="eagle-chain",
+        quantity="tokens per round: chain of 5 predicted, tree measured [token]",
+        rows=tuple(rows),
+        sources=table.sources,
+        assumptions=("a chain is a lower bound of the tree that holds it; trees are not modelled here",),
+    )

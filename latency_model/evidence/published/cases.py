@@ -1,0 +1,159 @@
+"""What engine users reported, replayed: gains and losses of speculation, and the draft length that was best.
+
+The reports leave fields open; ``engine_case_readings.csv`` says how each is read, or why it is left out.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from latency_model.costs.round import speculate
+from latency_model.evidence.published.record import Group, Row, published_model, read_table
+from latency_model.evidence.published.speculation import eagle_tokens
+from latency_model.specs.draft import Draft
+from latency_model.specs.parallelism import Parallelism
+
+__all__ = ["depths", "speedups"]
+
+DRAFTERS = {"EAGLE1": "eagle", "EAGLE3": "eagle3", "n-gram": "ngram"}
+
+
+def _readings() -> dict[str, dict[str, str]]:
+    return {row["case_id"]: row for row in read_table("engine_case_readings").rows}
+
+
+def _tokens_per_round(case: dict[str, str], reading: dict[str, str], draft: Draft) -> float:
+    """Tokens per round as reported, or from the published source the reading names [token]."""
+    drafts, value = int(case["steps_k"]), case["acceptance_value"]
+    if case["acceptance_kind"] == "accept_len":
+        return float(value)
+    if case["acceptance_kind"].endswith("accept_rate"):
+        return 1.0 + float(value) * drafts
+    if case["acceptance_kind"] == "accept_pos0":
+        return 1.0 + float(value)
+    if reading["acceptance"] == "eagle-mtbench":
+        return float(
+            eagle_tokens(drafts, case["drafter_method"].replace("1", "").replace("3", "-3")).tokens_per_round(drafts)
+        )
+    if reading["acceptance"] == "default":
+        return float(draft.default_acceptance.tokens_per_round(drafts))
+    return next(
+        float(row["mean_acceptance_length"])
+        for row in read_table("acceptance_length_curves").rows
+        if row["model"] == reading["acceptance"] and int(row["num_speculative_tokens"]) == drafts
+    )
+
+
+def _context(case: dict[str, str], reading: dict[str, str]) -> int:
+    """Cached tokens: the reading's, or those the report names as ``ctx 2067`` [token]."""
+    return int(reading["context"] or case["context_or_workload"].split("ctx ")[1].split(",")[0])
+
+
+def _predict(case: dict[str, str], reading: dict[str, str]) -> tuple[float, float]:
+    """Speedup and seconds per token of a case [1], [s/token].
+
+    A tree is drafted by ``topk`` rows a sequence and verified as ``draft_tokens_verified`` tokens.
+    """
+    layout = Parallelism(tp=int(reading["tp"]))
+    draft = Draft.parse(reading["draft"] or DRAFTERS[case["drafter_method"]])
+    if draft.kind != "ngram":
+        draft = attrs.evolve(draft, parallelism=layout)
+    steps, batch = int(case["steps_k"]), int(case["batch_or_concurrency"])
+
+    def round_of(sequences: int, drafts: int) -> tuple[float, float, float, float]:
+        cost = speculate(
+            published_model(reading["architecture"]),
+            reading["device"],
+            draft=draft,
+            draft_length=drafts,
+            batch=sequences,
+            context=_context(case, reading),
+            parallelism=layout,
+            dtypes={"weights": reading["weights"]} if reading["weights"] else None,
+            engine=reading["engine"],
+            kv_reread=float(reading["kv_reread"]),
+        )
+        parts = (cost.draft_time, cost.verify_time, cost.overhead_time, cost.baseline_time)
+        draft_time, verify, overhead, plain = (float(part) for part in parts)
+        return draft_time, verify, overhead, plain
+
+    drafting = round_of(batch * int(case["topk"] or 1), steps)[0]
+    _, verify, overhead, plain = round_of(batch, int(case["draft_tokens_verified"]) - 1)
+    per_token = (drafting + verify + overhead) / _tokens_per_round(case, reading, draft)
+    return plain / per_token, per_token
+
+
+def _name(case: dict[str, str]) -> str:
+    tree = f" tree {case['topk']}x{case['draft_tokens_verified']}" if case["topk"] not in ("", "1") else ""
+    where = f" {case['context_or_workload']}" if case["context_or_workload"].startswith("ctx") else ""
+    return (
+        f"{case['case_id']} {case['target_model']} {case['drafter_method']} γ={case['steps_k']}{tree}"
+        f" b={case['batch_or_concurrency']}{where}"
+    )
+
+
+def speedups(*, known: bool = True) -> Group:
+    """Speedups users measured; ``known`` takes those that state device and model, else the others."""
+    table, readings = read_table("engine_cases"), _readings()
+    rows, assumed, skipped = [], {}, {}
+    for case in table.rows:
+        reading = readings[case["case_id"]]
+        if (reading["known"] == "yes") != known:
+            continue
+        if reading["skip"]:
+            skipped[f"{case['case_id']} {case['source']}"] = reading["skip"]
+        elif case["speedup"]:
+            assumed[f"{case['case_id']} ({case['source']})"] = reading["assumed"]
+            series = f"{case['case_id']} {case['drafter_method']} b={case['batch_or_concurrency']}"
+            rows.append(
+                Row(
+                    case=_name(case),
+                    predicted=_predict(case, reading)[0],
+                    measured=float(case["speedup"]),
+                    series=series if case["topk"] == "1" and not case["context_or_workload"].startswith("ctx") else "",
+                    depth=int(case["steps_k"]),
+                )
+            )
+    return Group(
+        name="engine-cases" if known else "engine-cases-assumed",
+        quantity=f"speedup engine users report, device and model {'stated' if known else 'assumed in part'}",
+        rows=tuple(rows),
+        sources=table.sources,
+        assumptions=tuple(f"{case}: {text}" for case, text in assumed.items()),
+        skipped=tuple(skipped.items()),
+        gain=True,
+    )
+
+
+def depths() -> Group:
+    """Throughput against draft length where users report no baseline, relative to the mean of each series."""
+    table, readings = read_table("engine_cases"), _readings()
+    series: dict[str, list[tuple[dict[str, str], float, float]]] = {}
+    assumed: dict[str, str] = {}
+    for case in table.rows:
+        reading = readings[case["case_id"]]
+        if not reading["skip"] and case["spec"] and not case["speedup"]:
+            assumed[f"{case['case_id']} ({case['source']})"] = reading["assumed"]
+            key = f"{case['case_id']} b={case['batch_or_concurrency']}"
+            series.setdefault(key, []).append((case, 1.0 / _predict(case, reading)[1], float(case["spec"])))
+    rows = []
+    for key, points in series.items():
+        predicted = sum(rate for _, rate, _ in points) / len(points)
+        measured = sum(seen for _, _, seen in points) / len(points)
+        rows += [
+            Row(
+                case=_name(case),
+                predicted=rate / predicted,
+                measured=seen / measured,
+                series=key,
+                depth=int(case["steps_k"]),
+            )
+            for case, rate, seen in points
+        ]
+    return Group(
+        name="engine-depths",
+        quantity="throughput against draft length, over the mean of the series",
+        rows=tuple(rows),
+        sources=table.sources,
+        assumptions=tuple(f"{case}: {text}" for case, text in assumed.items()),
+    )
