@@ -98,19 +98,28 @@ class Numbers(click.ParamType):  # type: ignore[type-arg]  # generic only in new
 def _range(text: str, where: str) -> range:
     """The numbers that ``8``, ``1:128`` or ``0:16:2`` stands for, both ends included."""
     try:
-        first, *more = [int(part) for part in text.split(":")]
-        if len(more) > 2:
-            raise ValueError(text)
+        first, last, step = _ends([int(part) for part in text.split(":")])
     except ValueError:
         raise InputError(
             f"{where}: {shorten(text)} is not a whole number; write 8, a list 1,2,4 or a range 1:128 or 0:16:2"
         ) from None
-    last, step = [*more, *(first, 1)[len(more) :]]
     if step < 1 or last < first:
         raise InputError(f"{where}: the range {shorten(text)} is empty; write first:last or first:last:step")
     if (last - first) // step >= MOST_POINTS:
         raise InputError(f"{where}: the range {shorten(text)} has more than {MOST_POINTS:,} values")
     return range(first, last + 1, step)
+
+
+def _ends(numbers: list[int]) -> tuple[int, int, int]:
+    """First, last and step of one to three numbers."""
+    match numbers:
+        case [first]:
+            return first, first, 1
+        case [first, last]:
+            return first, last, 1
+        case [first, last, step]:
+            return first, last, step
+    raise ValueError(numbers)
 
 
 class Named(click.ParamType):  # type: ignore[type-arg]
@@ -162,8 +171,8 @@ def setting_options(function: Function, *, example: bool = True) -> Function:
         click.option("--dp", type=int, default=1, help="Data-parallel replicas."),
         click.option("--weights", metavar="FORMAT", help="Store the weights as fp8, int4, nvfp4, ..."),
         click.option("--kv-dtype", metavar="FORMAT", help="Store the KV cache as fp8, bf16, ..."),
-        click.option("--activations", metavar="FORMAT", default="bf16", show_default=True, help="Compute in."),
-        click.option("--allow-dtype-fallback", is_flag=True, help="Use the next format the device has."),
+        click.option("--activations", metavar="FORMAT", default="bf16", show_default=True, help="Format to compute in."),
+        click.option("--allow-dtype-fallback", is_flag=True, help="Where the device lacks a format, use the next one it has."),
         click.option(
             "--engine",
             type=click.Choice(["vllm", "sglang", "trtllm", "none"]),
