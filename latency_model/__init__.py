@@ -34,8 +34,9 @@ _HOMES = {
     "optimize": "latency_model.decisions.optimize",
     "speculate": "latency_model.costs.round",
     "step_cost": "latency_model.costs.step",
+    "sweep": "latency_model.views.sweep",
 }
-_MODULES = ("formulas",)
+_MODULES = {"formulas": "latency_model.formulas"}
 
 __all__ = sorted([*_HOMES, *_MODULES])
 
@@ -60,13 +61,14 @@ if TYPE_CHECKING:
     from latency_model.specs.parallelism import Parallelism as Parallelism
     from latency_model.specs.precision import DTypes as DTypes
     from latency_model.specs.routing import Routing as Routing
+    from latency_model.views.sweep import sweep as sweep
 
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         value = getattr(import_module(_HOMES[name]), name)
     elif name in _MODULES:
-        value = import_module(f"latency_model.{name}")
+        value = import_module(_MODULES[name])
     else:
         raise AttributeError(f"module 'latency_model' has no attribute {name!r}")
     globals()[name] = value

@@ -14,10 +14,9 @@ from latency_model.cli.options import CONTEXT, EXAMPLE, Command, Named, Numbers,
 from latency_model.errors import InputError, shorten
 
 if TYPE_CHECKING:
-    import xarray
-
     from latency_model.cli.render import Column, Result
     from latency_model.views.axes import Grid
+    from latency_model.views.sweep import Dataset
 
 #: What the name of a file may end in.
 SUFFIXES = (".csv", ".json", ".nc", ".parquet", ".html")
@@ -26,7 +25,7 @@ MOST_SHOWN = 100_000
 PATIENCE = 2.0  # seconds before a progress bar appears
 
 
-class Texts(click.ParamType):
+class Texts(click.ParamType):  # type: ignore[type-arg]  # generic only in newer releases of click
     """Words between commas; the option may also be given several times."""
 
     name = "texts"
@@ -36,7 +35,7 @@ class Texts(click.ParamType):
         return tuple(value.split(",")) if isinstance(value, str) else value
 
 
-class Decimals(click.ParamType):
+class Decimals(click.ParamType):  # type: ignore[type-arg]
     """Numbers between commas, or ``first:last:step`` with both ends."""
 
     name = "decimals"
@@ -106,9 +105,7 @@ def axis_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command(cls=Command)
 @axis_options
-@click.option(
-    "--quantity", type=Texts(), help="Only these, e.g. speedup,tpot; all adds intervals and the split of time."
-)
+@click.option("--quantity", type=Texts(), help="Only these, e.g. speedup,tpot; all: intervals and terms too.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help=f"File to write: {', '.join(SUFFIXES)}.")
 @click.option("--html", type=click.Path(path_type=Path), help="Write a page with interactive figures.")
 @click.option("--force", is_flag=True, help="Replace a file that exists.")
@@ -149,9 +146,7 @@ def sweep(
         check_target(target, force=force)
     grid = Grid.of(asked(axes), allow_large=yes)
     if not targets and grid.size > MOST_SHOWN:
-        raise InputError(
-            f"{grid.size:,} points are too many to print (at most {MOST_SHOWN:,}); write them with -o FILE.csv"
-        )
+        raise InputError(f"{grid.size:,} points are too many to print, the most is {MOST_SHOWN:,}; add -o FILE.csv")
     with progress_bar() as progress:
         for target in targets:
             write(grid, names, target, force=force, progress=progress)
@@ -174,10 +169,8 @@ def asked(axes: dict[str, Any]) -> dict[str, Any]:
         given |= {"model": (EXAMPLE["model"],), "hardware": (EXAMPLE["hardware"],)}
         if "acceptance" not in given and "draft" not in given and "draft_model" not in given:
             given |= {"draft": (EXAMPLE["draft"],), "acceptance": (EXAMPLE["acceptance"],)}
-    drafters = [
-        *given.pop("draft", ()),
-        *(lm.Draft.model(lm.load_model(name)) for name in given.pop("draft_model", ())),
-    ]
+    models = (lm.Draft.model(lm.load_model(name)) for name in given.pop("draft_model", ()))
+    drafters = [*given.pop("draft", ()), *models]
     if drafters:
         given["draft"] = drafters
     if "acceptance" in given:
@@ -236,15 +229,14 @@ def save_json(result: Result, path: Path, *, force: bool) -> None:
         )
 
 
-def result(grid: Grid, dataset: xarray.Dataset) -> Result:
+def result(grid: Grid, dataset: Dataset) -> Result:
     """A sweep as the command prints it."""
     from latency_model.cli.render import Result
     from latency_model.views.save import COLUMNS, rows
 
     inputs = {COLUMNS.get(name, name): axis.labels for name, axis in grid.axes.items() if axis.asked}
-    notes = {
-        name: dataset.attrs[name].splitlines() for name in ("assumptions", "not_modelled", "sources", "impossible")
-    }
+    kinds = ("assumptions", "not_modelled", "sources", "impossible")
+    notes = {kind: dataset.attrs[kind].splitlines() for kind in kinds}
     return Result(
         inputs=inputs,
         rows=rows(dataset),
@@ -257,7 +249,7 @@ def result(grid: Grid, dataset: xarray.Dataset) -> Result:
     )
 
 
-def table_columns(grid: Grid, dataset: xarray.Dataset) -> list[Column]:
+def table_columns(grid: Grid, dataset: Dataset) -> list[Column]:
     """What the table shows of a row: the axes that vary, and the quantities people ask for first."""
     from latency_model.cli.render import Column, fixed, number, percent
     from latency_model.views.save import COLUMNS
