@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from latency_model.cli.options import ENGINES
 from latency_model.costs.setting import Setting
 from latency_model.costs.step import StepCost
 from latency_model.specs.acceptance import Acceptance
@@ -41,7 +42,7 @@ def machine_line(setting: Setting, step: StepCost) -> str:
     """One line about the machine: how many devices, and how its efficiencies are known."""
     layout = setting.parallelism
     ranks = f" ({layout.describe()})" if layout.devices > 1 else ""
-    engine = f"host times of {setting.engine.name}" if setting.engine.name != "none" else "bare kernels"
+    engine = f"host times of {ENGINES[setting.engine.name]}" if setting.engine.name in ENGINES else "bare kernels"
     return f"on {layout.devices} x {setting.hardware.title}{ranks}, {engine}; efficiencies {_evidence(setting, step)}"
 
 

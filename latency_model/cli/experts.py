@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from latency_model.decisions.loading import ExpertLoading
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="What n tokens load, and when it stops mattering.")
 @setting_options
 @batch_option(default="1,4,16,64,256")
 @click.option(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from latency_model.costs.step import StepCost
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="One step or one round, operation by operation.")
 @setting_options
 @draft_options
 @load_options(batch="1", most=1)

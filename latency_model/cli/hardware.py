@@ -111,7 +111,7 @@ def diff(*, first: str, second: str, format: str) -> None:
     show(Result(inputs={"first": one.name, "second": other.name}, rows=rows, columns=columns), format)
 
 
-@hardware.command("check")
+@hardware.command("check", short_help="Check profiles against the rules for shipping one.")
 @click.argument("paths", type=click.Path(), nargs=-1)
 @format_option
 @click.pass_context

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from latency_model.cli.options import (
+    ENGINES,
     Command,
     draft_options,
     format_option,
@@ -21,10 +22,10 @@ if TYPE_CHECKING:
     from latency_model.decisions.optimize import Plan
     from latency_model.views.emit import EngineSettings
 
-ENGINES = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM"}
+LEGEND = "low-high: 80 % interval.  within 1 %: lengths about as good.  pays above: break-even acceptance."
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="The best draft length at each batch and context.")
 @setting_options
 @draft_options
 @load_options(batch="1,4,16,64,256")
@@ -83,6 +84,7 @@ def result(plan: Plan, engine: str, settings: EngineSettings | None, assumed: tu
             describe.machine_line(best.setting, best.cost.verify),
             describe.drafter_line(best.setting, best.draft, best.acceptance),
         ),
+        legend=LEGEND,
         remarks=explained,
         paste=(f"Paste into {ENGINES[engine]}:", settings.text) if settings and settings.text else (),
         assumptions=(*assumed, *plan.assumptions),

@@ -31,6 +31,9 @@ Function = Callable[..., Any]
 #: What runs when neither a model nor a machine is given.
 EXAMPLE = {"model": "Qwen3-30B-A3B", "hardware": "h100-sxm", "draft": "eagle3", "acceptance": ".70,.62,.60,.58"}
 
+#: Engines whose settings can be written, and what they are called.
+ENGINES = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM"}
+
 #: How vLLM, SGLang and TensorRT-LLM spell our options; the first that a command has is meant.
 DIALECTS = {
     "--num-speculative-tokens": ("--draft-length", "--max-draft-length"),
@@ -171,11 +174,15 @@ def setting_options(function: Function, *, example: bool = True) -> Function:
         click.option("--dp", type=int, default=1, help="Data-parallel replicas."),
         click.option("--weights", metavar="FORMAT", help="Store the weights as fp8, int4, nvfp4, ..."),
         click.option("--kv-dtype", metavar="FORMAT", help="Store the KV cache as fp8, bf16, ..."),
-        click.option("--activations", metavar="FORMAT", default="bf16", show_default=True, help="Format to compute in."),
-        click.option("--allow-dtype-fallback", is_flag=True, help="Where the device lacks a format, use the next one it has."),
+        click.option(
+            "--activations", metavar="FORMAT", default="bf16", show_default=True, help="Format to compute in."
+        ),
+        click.option(
+            "--allow-dtype-fallback", is_flag=True, help="Where the device lacks a format, use the next one it has."
+        ),
         click.option(
             "--engine",
-            type=click.Choice(["vllm", "sglang", "trtllm", "none"]),
+            type=click.Choice([*ENGINES, "none"]),
             default="vllm",
             show_default=True,
             help="Whose host times to add.",

@@ -44,8 +44,8 @@ class Column(NamedTuple):
 class Result:
     """What a command found: data for programs, and how people see it.
 
-    ``heading`` lines stand above the table, ``total`` is its last row, ``remarks`` follow; ``paste`` lines are
-    never wrapped.
+    ``heading`` lines stand above the table, ``total`` is its last row, ``legend`` and ``remarks`` follow;
+    ``paste`` lines are never wrapped.
     """
 
     inputs: Mapping[str, Any]
@@ -53,6 +53,7 @@ class Result:
     columns: Sequence[Column]
     total: Mapping[str, Any] | None = None
     heading: Sequence[str] = ()
+    legend: str = ""
     remarks: Sequence[str] = ()
     paste: Sequence[str] = ()
     assumptions: Sequence[str] = ()
@@ -105,6 +106,8 @@ def _table(result: Result) -> None:
             click.echo(title if os.environ.get("NO_COLOR") else click.style(title, bold=True))
         for line in lines:
             click.echo(line)
+        if result.legend:
+            _prose(result.legend, width)
     if result.remarks:
         click.echo()
         for line in result.remarks:
