@@ -10,7 +10,7 @@ project = "latency-model"
 author = "the latency-model authors"
 version = release = installed_version("latency-model")
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode", "generated"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode", "generated", "mathml"]
 exclude_patterns = ["_build"]
 
 myst_enable_extensions = ["dollarmath", "colon_fence", "deflist"]
@@ -22,7 +22,8 @@ napoleon_google_docstring = False
 napoleon_use_rtype = False
 napoleon_use_ivar = True
 
+html_math_renderer = "mathml"
 html_theme = "furo"
 html_title = f"latency-model {release}"
 html_static_path = ["static"]
-html_css_files = ["wide-tables.css"]
+html_css_files = ["pages.css"]

@@ -44,9 +44,10 @@ def test_the_examples_on_all_pages_run(tmp_path):
         # The closing fence would be taken for output; blank lines keep the line numbers.
         text = re.sub(r"^```.*$", "", page.read_text(), flags=re.MULTILINE)
         (tmp_path / f"{page.relative_to(DOCS).with_suffix('')}.txt".replace("/", "-")).write_text(text)
+    flags = "doctest_optionflags=NUMBER NORMALIZE_WHITESPACE ELLIPSIS"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", str(ROOT / "pyproject.toml")]
     run = subprocess.run(
-        [*command, f"--rootdir={tmp_path}", "--doctest-glob=*.txt", str(tmp_path)],
+        [*command, "-o", flags, f"--rootdir={tmp_path}", "--doctest-glob=*.txt", str(tmp_path)],
         capture_output=True,
         text=True,
         cwd=tmp_path,
@@ -65,8 +66,12 @@ def test_python_examples_are_doctests(page):
 @EACH_PAGE
 def test_commands_on_a_page_work(page, monkeypatch, tmp_path):
     monkeypatch.chdir(ROOT)
-    shown = [line[2:] for body in blocks(page, "console") for line in body.replace("\\\n", " ").splitlines()
-             if line.startswith("$ latency-model ")]
+    shown = [
+        line[2:]
+        for body in blocks(page, "console")
+        for line in body.replace("\\\n", " ").splitlines()
+        if line.startswith("$ latency-model ")
+    ]
     for written in [*shown, *(body.replace("\\\n", " ") for body in blocks(page, "{command}"))]:
         words = shlex.split(written)[1:]
         if not any(word.startswith(("path/", "./", "your-")) for word in words):
