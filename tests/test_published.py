@@ -109,6 +109,12 @@ def test_every_table_names_its_source() -> None:
     assert all(read_table(path.stem).sources for path in DATA.glob("*.csv"))
 
 
+def test_every_table_is_replayed() -> None:
+    code = "".join(path.read_text(encoding="utf-8") for path in DATA.parent.glob("*.py"))
+    replayed = set(re.findall(r'read_table\("(\w+)"\)', code)) | {"chen_chinchilla"}  # that one above
+    assert {path.stem for path in DATA.glob("*.csv")} == replayed
+
+
 def test_every_engine_case_is_replayed_or_left_out_for_a_reason() -> None:
     readings = {row["case_id"]: row for row in read_table("engine_case_readings").rows}
     cases = {row["case_id"] for row in read_table("engine_cases").rows}

@@ -55,11 +55,13 @@ def moesd() -> Group:
     )
 
 
-EAGLE_RATES = "tokens per round of the same heads at the same depth on MT-Bench: vllm-project/vllm issue 20780"
+EAGLE_RATES = (
+    "tokens per round of the same heads at the same depth on MT-Bench: github.com/vllm-project/vllm/issues/20780"
+)
 
 
 def eagle_tokens(drafts: int, method: str) -> Acceptance:
-    """Acceptance of the public EAGLE heads of Llama-3.1-8B-Instruct on MT-Bench, vllm-project/vllm issue 20780."""
+    """Acceptance of the public EAGLE heads of Llama-3.1-8B-Instruct on MT-Bench: :data:`EAGLE_RATES`."""
     column = {"EAGLE": "eagle_tokens_per_round", "EAGLE-3": "eagle3_tokens_per_round"}[method]
     table = read_table("vllm_eagle_llama8b_mtbench")
     tokens = next(float(row[column]) for row in table.rows if int(row["drafts"]) == drafts)
