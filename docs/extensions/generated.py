@@ -18,7 +18,7 @@ import latency_model as lm
 from latency_model.cli import main
 from latency_model.units import format_quantity
 
-COLUMNS = 110  # of the terminal whose output is shown
+COLUMNS = 100  # of the terminal whose output is shown
 
 
 def markdown_table(header: list[str], rows: list[list[str]]) -> list[str]:
