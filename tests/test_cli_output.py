@@ -133,6 +133,11 @@ def test_explain_adds_up_to_the_step_python_times():
     assert math.fsum(row["share"] for row in printed["rows"]) == pytest.approx(1.0)
 
 
+def test_moving_data_between_devices_is_no_work():
+    rows = json.loads(run("explain", "--tp", "4", "--format", "json").stdout)["rows"]
+    assert [row["flops"] for row in rows if row["group"] == "communication"] == [0.0]
+
+
 def test_explain_adds_up_to_the_round_python_times():
     arguments = ["-m", "Qwen3-8B", "-H", "h100-sxm", "--draft", "eagle3", "--acceptance", ".7", "--draft-length", "3"]
     printed = json.loads(run("explain", *arguments, "-b", "16", "--format", "json").stdout)

@@ -193,7 +193,7 @@ class StepCost:
     @property
     def flops(self) -> FloatArray:
         """FLOPs of the step on one device [FLOP]."""
-        return self._total(lambda operation: operation.flops)
+        return self._total(lambda operation: operation.flops, skip="communication")
 
     @property
     def traffic(self) -> FloatArray:
@@ -241,7 +241,8 @@ class StepCost:
             )
             row["executions"] += component.repeats
             row["kernels"] += component.repeats * operation.kernels
-            row["flops"] = row["flops"] + part.spread(component.repeats * operation.flops)
+            if operation.group != "communication":  # whose latency stands in place of work
+                row["flops"] = row["flops"] + part.spread(component.repeats * operation.flops)
             row["traffic_bytes"] = row["traffic_bytes"] + part.spread(component.repeats * operation.traffic)
             row["time_s"] = row["time_s"] + part.spread(component.time())
             for term, seconds in component.terms().items():
