@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-import numpy as np
 import pytest
 
 import latency_model as lm
@@ -51,11 +50,16 @@ def test_the_order_of_the_batches_does_not_matter(batch):
 
 
 def test_every_batch_is_in_the_lever_sentence_once():
-    plan = lm.optimize("Qwen3-30B-A3B", "h100-sxm", acceptance=VECTOR, batch=[1, 4, 256])
+    asked = [1, 4, 16, 256]
+    plan = lm.optimize("Qwen3-30B-A3B", "h100-sxm", acceptance=VECTOR, batch=asked)
     sentence = the_one(reasons(plan), "Next best lever")
-    named = [int(n) for part in re.findall(r"at batch ([\d, and]+) \(", sentence) for n in re.findall(r"\d+", part)]
-    assert sorted(named) == [1, 4, 256]
-    assert all(lever in sentence for lever in np.unique(plan.lever))
+    named = []
+    for lever, text in re.findall(r"([\w ]+?) at batch ([\d, and to]+) \(", sentence):
+        runs = [[int(end) for end in run.split(" to ")] for run in re.split(r", | and ", text)]
+        batches = [batch for run in runs for batch in asked if run[0] <= batch <= run[-1]]
+        assert all(plan.lever[asked.index(batch)] == lever.strip() for batch in batches)
+        named += batches
+    assert sorted(named) == asked
 
 
 def test_what_does_not_fit_is_named_with_what_does():

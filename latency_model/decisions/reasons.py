@@ -14,7 +14,7 @@ from latency_model.specs.model import MoE
 
 __all__ = ["reasons"]
 
-#: Batches or contexts named one by one before a sentence gives only their number.
+#: Batches whose ranges of context are written out before a sentence gives only their number.
 MOST_NAMED = 6
 #: Batches (contexts) between which ranges of context (batch) are still looked for: with more, the plan shows them.
 MOST_EXPLAINED = 16
@@ -84,20 +84,21 @@ class _Column:
 
 
 def _dips(view: _Column) -> Iterator[str]:
-    """Local minima over batch, explained by the experts touched."""
+    """The deepest minimum inside the batches asked, explained by the experts touched."""
     block = _experts(view.plan)
     speedup = view.speedup
     if block is None:
         return
-    for i in range(1, len(speedup) - 1):
-        if speedup[i] < speedup[i - 1] and speedup[i] < speedup[i + 1]:
-            peak = i + 1 + int(np.argmax(speedup[i + 1 :]))
-            (here, plain), (later, later_plain) = _touched(view, block, i), _touched(view, block, peak)
-            yield (
-                f"Why it dips at batch {view.batch[i]}{view.where}: verifying {view.draft_length[i] + 1} "
-                f"tokens touches {here:.0f} of {block.num_experts} experts against {plain:.0f} for a plain step; "
-                f"at {view.batch[peak]} it is {later:.0f} against {later_plain:.0f}."
-            )
+    dips = [i for i in range(1, len(speedup) - 1) if speedup[i] < speedup[i - 1] and speedup[i] < speedup[i + 1]]
+    deepest = min(dips, key=lambda i: float(speedup[i]), default=None)
+    if deepest is not None and view.draft_length[deepest] > 0:
+        peak = deepest + 1 + int(np.argmax(speedup[deepest + 1 :]))
+        (here, plain), (later, later_plain) = _touched(view, block, deepest), _touched(view, block, peak)
+        yield (
+            f"Why it dips at batch {view.batch[deepest]}{view.where}: verifying {view.draft_length[deepest] + 1} "
+            f"tokens touches {here:.0f} of {block.num_experts} experts against {plain:.0f} for a plain step; "
+            f"at {view.batch[peak]} it is {later:.0f} against {later_plain:.0f}."
+        )
 
 
 def _experts(plan: Plan) -> MoE | None:
@@ -135,8 +136,8 @@ def _plain(view: _Column) -> Iterator[str]:
     if best.any() and len(view.plan.lengths) > 1:
         needed = view.break_even[best][0]
         pays = "no acceptance pays" if np.isnan(needed) else f"drafts pay above acceptance {needed:.2f}"
-        batches = view.batch[best]
-        yield f"Plain decoding is best at batch {_listed(batches)}{view.where}: {pays} at {batches[0]}."
+        first = view.batch[best][0]
+        yield f"Plain decoding is best at batch {_listed(view.batch, best)}{view.where}: {pays} at {first}."
 
 
 def _by_batch(plan: Plan, column: int, where: str) -> Iterator[str]:
@@ -174,7 +175,7 @@ def _levers(view: _Column) -> Iterator[str]:
             round(100 * float(gain)) for gain in (view.lever_gain[chosen].min(), view.lever_gain[chosen].max())
         )
         share = f"{low} %" if low == high else f"{low}-{high} %"
-        parts.append(f"{lever} at batch {_listed(view.batch[chosen])} (halved: TPOT {share} lower)")
+        parts.append(f"{lever} at batch {_listed(view.batch, chosen)} (halved: TPOT {share} lower)")
     yield f"Next best lever{view.where}: {', '.join(parts)}."
 
 
@@ -182,14 +183,15 @@ def _memory(view: _Column) -> Iterator[str]:
     if not view.fits.all():
         most = int(view.largest_batch[0]) * view.plan.best.setting.parallelism.dp
         yield (
-            f"No room in memory{view.where} for batch {_listed(view.batch[~view.fits])} (marked !): "
+            f"No room in memory{view.where} for batch {_listed(view.batch, ~view.fits)} (marked !): "
             f"beside the weights {most} sequences fit."
         )
 
 
-def _listed(numbers: NDArray[np.int64]) -> str:
-    """Write ``1, 4 and 16``, or ``1 to 128`` for many."""
-    texts = [str(number) for number in numbers]
-    if len(texts) > MOST_NAMED:
-        return f"{texts[0]} to {texts[-1]}"
+def _listed(batches: NDArray[np.int64], chosen: NDArray[np.bool_]) -> str:
+    """Write the chosen ones of the batches asked, neighbours as ``1 to 64``."""
+    starts = np.flatnonzero(chosen & ~np.r_[False, chosen[:-1]])
+    ends = np.flatnonzero(chosen & ~np.r_[chosen[1:], False])
+    runs = zip(batches[starts], batches[ends], strict=True)
+    texts = [str(first) if first == last else f"{first} to {last}" for first, last in runs]
     return " and ".join(filter(None, (", ".join(texts[:-1]), texts[-1])))
