@@ -23,6 +23,7 @@ autodoc_typehints = "none"  # docstrings name the types in words
 autodoc_member_order = "bysource"
 napoleon_google_docstring = False
 napoleon_use_ivar = True
+napoleon_use_rtype = False
 
 html_math_renderer = "mathml"
 html_theme = "furo"

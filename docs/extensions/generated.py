@@ -16,37 +16,49 @@ from sphinx.util.docutils import SphinxDirective
 
 import latency_model as lm
 from latency_model.cli import main
-from latency_model.units import format_quantity
+from latency_model.specs.model import MoE
+from latency_model.specs.quantity import Quantity
 
 COLUMNS = 100  # of the terminal whose output is shown
 
 
 def markdown_table(header: list[str], rows: list[list[str]]) -> list[str]:
-    """Lines of a Markdown table."""
-    return ["| " + " | ".join(row) + " |" for row in (header, ["---"] * len(header), *rows)]
+    """Lines of a Markdown table; columns whose header states a unit hold numbers and align right."""
+    rules = ["---:" if "[" in title else "---" for title in header]
+    return ["| " + " | ".join(row) + " |" for row in (header, rules, *rows)]
+
+
+def shown(quantity: Quantity | None, unit: float) -> str:
+    """A number of a profile in the unit of its column, or a dash where the profile does not state it."""
+    return "-" if quantity is None else f"{float(f'{quantity.value / unit:.3g}'):,g}"
 
 
 def hardware_table() -> list[str]:
     """One row per profile: peaks, memory, link and where the efficiencies come from."""
-    header = ["name", "device", "bf16", "fp8", "memory", "capacity", "link", "GEMM constants"]
+    header = [
+        "name",
+        "device",
+        "bf16 [TFLOP/s]",
+        "fp8 [TFLOP/s]",
+        "memory [TB/s]",
+        "capacity [GB]",
+        "link [GB/s]",
+        "GEMM constants",
+    ]
     rows = []
     for name in lm.hardware_names():
         device = lm.load_hardware(name)
-        peaks = [
-            format_quantity(device.peaks[dtype].value, "compute") if dtype in device.peaks else "-"
-            for dtype in ("bf16", "fp8")
-        ]
-        link = "-" if device.link_bandwidth is None else format_quantity(device.link_bandwidth.value, "bandwidth")
-        memory = format_quantity(device.memory_bandwidth.value, "bandwidth")
-        capacity = format_quantity(device.memory_capacity.value, "size")
-        gemm = sorted({block.kind for (kind, _), block in device.efficiencies.items() if kind == "gemm"})
-        rows.append([f"`{name}`", device.title, *peaks, memory, capacity, link, ", ".join(gemm)])
+        peaks = [shown(device.peaks.get(dtype), 1e12) for dtype in ("bf16", "fp8")]
+        memory = [shown(device.memory_bandwidth, 1e12), shown(device.memory_capacity, 1e9)]
+        kinds = {block.kind for (operation, _), block in device.efficiencies.items() if operation == "gemm"}
+        best = min(kinds, key=("measured", "transferred", "assumed").index, default="-")
+        rows.append([f"`{name}`", device.title, *peaks, *memory, shown(device.link_bandwidth, 1e9), best])
     return markdown_table(header, rows)
 
 
 def model_table() -> list[str]:
     """One row per bundled model: parameters, layers, experts, cache."""
-    header = ["name", "parameters", "active", "layers", "experts", "weights", "KV per token"]
+    header = ["name", "parameters [10⁹]", "active [10⁹]", "layers [1]", "experts", "weights [GB]", "KV [kB/token]"]
     rows = []
     for name in lm.model_names():
         model = lm.load_model(name)
@@ -54,20 +66,12 @@ def model_table() -> list[str]:
             (block.num_experts, block.top_k)
             for layer in model.layers
             for block in layer.feed_forward
-            if hasattr(block, "top_k")
+            if isinstance(block, MoE)
         }
+        parameters = [f"{count / 1e9:,.2f}" for count in (model.total_parameters, model.active_parameters)]
         experts = ", ".join(f"{total}, top-{chosen}" for total, chosen in sorted(mixtures)) or "-"
-        rows.append(
-            [
-                f"`{name}`",
-                f"{model.total_parameters / 1e9:,.2f} B",
-                f"{model.active_parameters / 1e9:,.2f} B",
-                str(len(model.layers)),
-                experts,
-                format_quantity(model.weight_bytes, "size"),
-                format_quantity(model.kv_bytes_per_token(), "size"),
-            ]
-        )
+        sizes = [f"{model.weight_bytes / 1e9:,.1f}", f"{model.kv_bytes_per_token() / 1e3:,.1f}"]
+        rows.append([f"`{name}`", *parameters, str(len(model.layers)), experts, *sizes])
     return markdown_table(header, rows)
 
 
