@@ -1,11 +1,14 @@
 """Directives that write into a page what the package says at build time, so that no page holds a stale copy.
 
-``{hardware-table}`` and ``{model-table}`` list what ships; ``{command}`` runs a command line and shows its output.
+``{hardware-table}``, ``{model-table}`` and ``{name-table}`` list what ships; ``{command}`` runs a command line and
+shows its output.
 """
 
 from __future__ import annotations
 
+import inspect
 import os
+import re
 import shlex
 
 from click.testing import CliRunner
@@ -75,6 +78,16 @@ def model_table() -> list[str]:
     return markdown_table(header, rows)
 
 
+def name_table() -> list[str]:
+    """One row per public name: what its documentation begins with."""
+    rows = []
+    for name in lm.__all__:
+        summary = " ".join((inspect.getdoc(getattr(lm, name)) or "").split("\n\n")[0].split())
+        plain = re.sub(r":\w+:`~?([^`]+)`", r"`\1`", summary).replace("``", "`")
+        rows.append([f"{{py:obj}}`~latency_model.{name}`", plain])
+    return markdown_table(["name", "what it is"], rows)
+
+
 class Table(SphinxDirective):
     """A directive whose content is lines of Markdown from a function."""
 
@@ -91,6 +104,12 @@ class ModelTable(Table):
     """The bundled models."""
 
     lines = staticmethod(model_table)
+
+
+class NameTable(Table):
+    """The public names."""
+
+    lines = staticmethod(name_table)
 
 
 class Command(SphinxDirective):
@@ -115,5 +134,6 @@ def setup(app: Sphinx) -> dict[str, bool]:
     os.environ["COLUMNS"] = str(COLUMNS)
     app.add_directive("hardware-table", Table)
     app.add_directive("model-table", ModelTable)
+    app.add_directive("name-table", NameTable)
     app.add_directive("command", Command)
     return {"parallel_read_safe": True}
