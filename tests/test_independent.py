@@ -363,7 +363,6 @@ def test_round_and_best_draft_length_agree(
 # Laws between settings that need no numbers of their own
 
 
-@pytest.mark.xfail(strict=True, reason="the drafter gets the batch of all replicas on one device")
 @pytest.mark.parametrize(
     "drafter", [lm.Draft.eagle(), lm.Draft.model(lm.load_model("Llama-3.2-1B"))], ids=lambda d: d.kind
 )
@@ -375,7 +374,6 @@ def test_replicas_of_a_dense_model_are_independent(drafter: lm.Draft) -> None:
     assert many.speedup.tolist() == pytest.approx(one.speedup.tolist())
 
 
-@pytest.mark.xfail(strict=True, reason="the largest batch is told per replica, beside batches over all replicas")
 def test_largest_batch_counts_like_batch() -> None:
     """A row that fits never says that fewer sequences fit than it has."""
     plan = lm.optimize("Meta-Llama-3.1-8B", H100, batch=[400, 600], parallelism=lm.Parallelism(dp=8))

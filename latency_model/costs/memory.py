@@ -39,6 +39,8 @@ class MemoryUse:
         Cache, state and the drafter's cache of one sequence with γ + 1 reserved slots [B].
     batch : ndarray
         Sequences on one replica [1].
+    replicas : int
+        Replicas that share all sequences [1].
     """
 
     capacity: float
@@ -46,6 +48,7 @@ class MemoryUse:
     draft_weights: float
     cache_per_sequence: FloatArray
     batch: FloatArray
+    replicas: int = 1
 
     @property
     def cache(self) -> FloatArray:
@@ -64,10 +67,10 @@ class MemoryUse:
 
     @property
     def largest_batch(self) -> FloatArray:
-        """Most sequences per replica that fit beside the weights, 0 where none does [1]."""
+        """Most sequences over all replicas that fit beside the weights, 0 where none does [1]."""
         room = max(self.capacity - self.weights - self.draft_weights, 0.0)
         with np.errstate(divide="ignore"):
-            most = np.floor(room / self.cache_per_sequence)
+            most = self.replicas * np.floor(room / self.cache_per_sequence)
         return np.where(np.isinf(most), np.inf if room else 0.0, most)
 
 
@@ -96,7 +99,8 @@ def memory_use(
         weights=rank_weight_bytes(setting.model, layout),
         draft_weights=draft_weights,
         cache_per_sequence=per_sequence,
-        batch=np.ceil(batch / layout.dp),
+        batch=layout.sequences_per_replica(batch),
+        replicas=layout.dp,
     )
     if use.weights + use.draft_weights > use.capacity:
         raise InputError(_too_big(setting, use))

@@ -66,8 +66,12 @@ class RoundCost:
         Drafter work done once a round (feature fusion).
     drafting : ndarray
         1 where γ > 0, else 0 [1].
-    host_per_round, host_per_pass, proposal_time : float
-        Rejection sampling and host work per round, per drafter pass, and of proposers without a network [s].
+    sequences : ndarray
+        Sequences one replica serves [1].
+    engine : EngineOverheads
+        Host times per round, per drafter pass and per sequence.
+    proposal_time : float
+        Host seconds per round of proposers without a network [s].
     tax : float
         Relative slow-down of every step for merely enabling speculation, γ = 0 excluded [1].
     """
@@ -78,8 +82,8 @@ class RoundCost:
     passes: FloatArray
     once: tuple[Component, ...]
     drafting: FloatArray
-    host_per_round: float
-    host_per_pass: float
+    sequences: FloatArray
+    engine: EngineOverheads
     proposal_time: float
     tax: float = 0.0
 
@@ -87,14 +91,16 @@ class RoundCost:
         """Seconds spent drafting in a round, γ = 0 gives 0 [s]."""
         total = self.drafting * self.proposal_time
         if self.draft_step is not None:
-            host = self.host_per_pass * scales.get(("engine", "overhead"), 1.0)
+            host = self.engine.per_draft_step.value * scales.get(("engine", "per_draft_step"), 1.0)
             once = sum((component.time(scales) for component in self.once), np.zeros(()))
             total = total + self.passes * (self.draft_step.scaled_time(scales) + host) + self.drafting * once
         return np.asarray(total * scales.get(("draft", "time"), 1.0))
 
     def overhead_time(self, scales: Scales = NO_SCALES) -> FloatArray:
         """Seconds of rejection sampling, host work and the tax of enabling speculation [s]."""
-        host = self.drafting * self.host_per_round * scales.get(("engine", "overhead"), 1.0)
+        once = self.engine.per_round.value * scales.get(("engine", "per_round"), 1.0)
+        each = self.engine.per_sequence.value * scales.get(("engine", "per_sequence"), 1.0)
+        host = self.drafting * (once + each * self.sequences)
         return np.asarray(host + self.tax * self.drafting * self.verify.scaled_time(scales))
 
     def time(self, scales: Scales = NO_SCALES) -> FloatArray:
@@ -140,7 +146,7 @@ def round_cost(
         draft_step = evaluate(own, batch=batch, tokens_per_sequence=fed, context=seen)
         fusion = draft.feature_fusion(setting.model)
         if fusion is not None:
-            rows = batch * (draft_length + 1.0)
+            rows = own.parallelism.sequences_per_replica(batch) * (draft_length + 1.0)
             once = timed(
                 [projection_operation(fusion, rows, parallelism=own.parallelism, dtypes=own.dtypes, kv_heads=None)],
                 own,
@@ -152,8 +158,8 @@ def round_cost(
         passes=passes,
         once=once,
         drafting=drafting,
-        host_per_round=setting.engine.per_round.value,
-        host_per_pass=setting.engine.per_draft_step.value,
+        sequences=setting.parallelism.sequences_per_replica(batch),
+        engine=setting.engine,
         proposal_time=draft.host_time,
         tax=speculation_tax,
     )
@@ -272,7 +278,7 @@ class Round:
                 rows.append({"phase": "draft"} | _repeated(row, cost.passes, total))
         for component in cost.once:
             rows.append({"phase": "draft"} | _once(component, cost.drafting, total))
-        host = cost.passes * cost.host_per_pass + cost.drafting * cost.proposal_time
+        host = cost.passes * cost.engine.per_draft_step.value + cost.drafting * cost.proposal_time
         rows.append({"phase": "draft"} | _host("draft host time", host, total))
         rows += [{"phase": "verify"} | row | {"share": row["time_s"] / total} for row in cost.verify.table]
         rows.append({"phase": "overhead"} | _host("rejection and host", self.overhead_time, total))

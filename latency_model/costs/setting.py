@@ -82,13 +82,20 @@ class Setting:
     def for_draft(self, draft: Draft) -> Setting | None:
         """The setting the drafter's network runs in, or None where it has none.
 
-        A drafter keeps its own layout; self-speculation runs on the target's.  Host time of draft steps is part
-        of the round, so no engine time is added to them here.
+        A draft model keeps its own layout, one device per replica unless told otherwise: it does not shrink with the
+        target's.  Heads and MTP layers are spread like the target (on its last stage) unless told otherwise, as
+        engines do.  Host time of draft steps is part of the round, so no engine time is added to them here.
         """
         network = draft.network(self.model)
         if network is None:
             return None
-        layout = self.parallelism if draft.kind == "self_speculation" else draft.parallelism or Parallelism()
+        if draft.kind == "self_speculation":
+            layout = self.parallelism
+        elif draft.parallelism is None and draft.kind != "model":
+            layout = attrs.evolve(self.parallelism, pp=1)
+        else:
+            own = draft.parallelism or Parallelism()
+            layout = own if own.dp > 1 else attrs.evolve(own, dp=self.parallelism.dp)
         layout.check(network)
         return attrs.evolve(self, model=network, parallelism=layout, engine=load_engine("none"))
 

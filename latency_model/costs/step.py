@@ -23,17 +23,19 @@ from latency_model.specs.precision import DTypes
 from latency_model.specs.routing import Routing
 from latency_model.specs.workload import checked_numbers
 
-__all__ = ["Component", "Part", "Scales", "StepCost", "evaluate", "step_cost", "timed"]
+__all__ = ["Component", "Part", "Scales", "StepCost", "evaluate", "scaled_host_time", "step_cost", "timed"]
 
 FloatArray = NDArray[np.floating[Any]]
 IndexArray = NDArray[np.intp]
 
 #: Factors on times, keyed by (operation kind or group, part): ``("gemm", "memory"): 1.1`` makes the memory term
-#: of every GEMM 10 % slower.  Parts are ``compute``, ``memory`` and ``overhead``.
+#: of every GEMM 10 % slower.  Parts are ``compute``, ``memory`` and ``overhead``; those of ``engine`` are the host
+#: times of specs.engine.
 Scales = Mapping[tuple[str, str], float]
 
 COMMUNICATION = ("all_reduce", "all_to_all", "p2p")
 NO_SCALES: Scales = {}
+HostTimes = Mapping[str, float]
 
 #: What the memory and compute terms of each group are called when a time is explained.
 MEMORY_TERMS = {
@@ -152,8 +154,8 @@ class StepCost:
     ----------
     parts : tuple of Part
         Operations grouped by what they depend on.
-    engine_time : float
-        Host seconds of the step: per layer and per step [s].
+    host_times : mapping of str to float
+        Host seconds of the step by what they are paid for: ``per_step`` and, for all layers, ``per_layer`` [s].
     shape : tuple of int
         Broadcast shape of batch, tokens and context.
     assumptions : tuple of str
@@ -169,15 +171,19 @@ class StepCost:
     """
 
     parts: tuple[Part, ...]
-    engine_time: float
+    host_times: HostTimes
     shape: tuple[int, ...]
     assumptions: tuple[str, ...] = field(default=(), repr=False)
 
     def scaled_time(self, scales: Scales = NO_SCALES) -> FloatArray:
         """Seconds of the step with some terms made slower or faster, broadcast shape of the arguments [s]."""
-        engine = self.engine_time * scales.get(("engine", "overhead"), 1.0)
-        total = np.asarray(sum(part.time(scales) for part in self.parts)) + engine
+        total = np.asarray(sum(part.time(scales) for part in self.parts)) + scaled_host_time(self.host_times, scales)
         return total if total.shape == self.shape else np.broadcast_to(total, self.shape)
+
+    @property
+    def engine_time(self) -> float:
+        """Host seconds of the step [s]."""
+        return float(scaled_host_time(self.host_times))
 
     @cached_property
     def time(self) -> FloatArray:
@@ -265,6 +271,11 @@ class StepCost:
         return [*rows.values(), engine]
 
 
+def scaled_host_time(times: HostTimes, scales: Scales = NO_SCALES) -> float:
+    """Add up host seconds, each made longer or shorter by its factor [s]."""
+    return sum(seconds * scales.get(("engine", part), 1.0) for part, seconds in times.items())
+
+
 def _bound(terms: Mapping[str, FloatArray], shape: tuple[int, ...]) -> NDArray[np.str_]:
     """Name the resource most of the time goes to: compute, memory, overhead or communication."""
     names = [_resource(term) for term in terms]
@@ -329,14 +340,13 @@ def evaluate(
 ) -> StepCost:
     """Cost of a step for checked float arrays; see :func:`step_cost`."""
     layout = setting.parallelism
-    replica = np.ceil(batch / layout.dp) if layout.dp > 1 else batch
+    replica = layout.sequences_per_replica(batch)
     parts = []
 
-    fed = np.asarray(replica * tokens_per_sequence)
-    if prefill:
-        tokens, sampled, index = fed, replica, None
-    else:
-        (tokens,), index = distinct(fed)
+    tokens: FloatArray = np.asarray(replica * tokens_per_sequence)
+    index, sampled = None, replica
+    if not prefill:
+        (tokens,), index = distinct(tokens)
         sampled = tokens
     counted = token_operations(setting.model, tokens=tokens, sampled=sampled, parallelism=layout, dtypes=setting.dtypes)
     parts.append(Part(components=timed(counted, setting), index=index))
@@ -368,7 +378,10 @@ def evaluate(
     engine = setting.engine
     return StepCost(
         parts=tuple(part for part in parts if part.components),
-        engine_time=engine.per_step.value + engine.per_layer.value * len(setting.model.layers),
+        host_times={
+            "per_step": engine.per_step.value,
+            "per_layer": engine.per_layer.value * len(setting.model.layers),
+        },
         shape=np.broadcast_shapes(batch.shape, tokens_per_sequence.shape, context.shape),
         assumptions=setting.assumptions,
     )
@@ -390,7 +403,7 @@ def step_cost(
 ) -> StepCost:
     r"""Cost of one engine step: B sequences that each feed n tokens after S cached ones.
 
-    .. math:: T = \sum_{op} r_{op} \left( k_{op} t_0 + \left[ (F/a_F P)^p + (M/a_B W)^p \right]^{1/p} \right) + T_{engine}
+    .. math:: T = T_{engine} + \sum_i r_i \left(k_i t_0 + \left[(F_i/a_F P)^p + (M_i/a_B W)^p\right]^{1/p}\right)
 
     Parameters
     ----------

@@ -24,6 +24,7 @@ from latency_model.specs.hardware import HardwareProfile
 from latency_model.specs.model import ModelArchitecture
 from latency_model.specs.parallelism import Parallelism
 from latency_model.specs.precision import DTypes
+from latency_model.specs.profile import HOST_TIMES
 from latency_model.specs.routing import Routing
 from latency_model.specs.workload import checked_numbers, checked_price
 
@@ -52,7 +53,7 @@ LEVERS: dict[str, Scales] = {
     "attention compute": {("KV", "compute"): 0.5},
     "kernel launches": {(kind, "overhead"): 0.5 for kind in ("gemm", "moe", "elementwise")}
     | {(kind, "overhead"): 0.5 for kind in ("attention_decode", "attention_prefill")},
-    "engine overhead": {("engine", "overhead"): 0.5},
+    "engine overhead": {("engine", part): 0.5 for part in HOST_TIMES},
     "communication": {("communication", "memory"): 0.5, ("communication", "compute"): 0.5},
     "drafting": {("draft", "time"): 0.5},
 }

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from latency_model.costs.round import RoundCost
 from latency_model.costs.setting import Setting
 from latency_model.costs.step import Scales
+from latency_model.specs.profile import HOST_TIMES
 
 __all__ = ["INTERVAL_80", "log_deviation", "uncertain_scales"]
 
@@ -41,11 +42,8 @@ def uncertain_scales(cost: RoundCost, setting: Setting) -> Iterator[tuple[tuple[
             if communicates and attribute == "compute_uncertainty":
                 continue
             yield (kind, part), max(getattr(block, attribute) for block in blocks)
-    engine = setting.engine
-    hosts = [q for q in (engine.per_step, engine.per_layer, engine.per_round, engine.per_draft_step) if q.value > 0]
-    if hosts:
-        total = sum(q.value for q in hosts)
-        yield ("engine", "overhead"), sum(q.value * q.uncertainty for q in hosts) / total
+    for part in HOST_TIMES:
+        yield ("engine", part), getattr(setting.engine, part).uncertainty
     machine = max(hardware.memory_bandwidth.uncertainty, 0.0)
     if machine > 0:
         for group in ("weights", "experts", "KV", "state", "activations"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from attrs import evolve, field, frozen
 
 from latency_model.errors import InputError, Problems, nearest, shorten
@@ -95,7 +97,7 @@ class Draft:
     features : int
         Target layers whose hidden states a head fuses, once a round [1].
     parallelism : Parallelism or None
-        Ranks the drafter runs on; None is one device.  It does not shrink with the target's.
+        Ranks the drafter runs on; None is one device for a draft model, the target's layout for heads.
     kv_budget : int or None
         Cached tokens self-speculation reads at most [token].
     host_time : float
@@ -319,11 +321,13 @@ def _mtp_layer(target: ModelArchitecture) -> Layer:
 def _head_layer(target: ModelArchitecture, intermediate_size: int | None) -> Layer:
     """One Llama-like decoder layer whose attention reads embedding and feature together (2h)."""
     width = target.hidden_size
-    like = next((layer.mixer for layer in target.layers if isinstance(layer.mixer, Attention)), None)
+    mixers = [layer.mixer for layer in target.layers]
+    like = next((mixer for mixer in mixers if isinstance(mixer, Attention)), None)
     if like is not None:
         heads, kv_heads, dim = like.heads, like.kv_heads, like.key_dim
     else:
-        heads, kv_heads, dim = max(width // HEAD_DIM, 1), min(KV_HEADS, max(width // HEAD_DIM, 1)), HEAD_DIM
+        heads = next((mixer.heads for mixer in mixers if mixer is not None), 1)
+        kv_heads, dim = math.gcd(KV_HEADS, heads), HEAD_DIM
     middle = intermediate_size or _mlp_width(target)
     qkv = (
         Matrix(name="self_attn.q_proj", inputs=2 * width, outputs=heads * dim, split="outputs"),

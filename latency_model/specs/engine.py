@@ -25,6 +25,7 @@ class EngineOverheads:
     per_step: Quantity  # scheduler, input preparation, sampling
     per_draft_step: Quantity  # host part of one sequential drafting step
     per_round: Quantity  # rejection sampling and bookkeeping of a draft-and-verify round
+    per_sequence: Quantity  # bookkeeping of a draft-and-verify round for each sequence in it
 
 
 def engine_names() -> tuple[str, ...]:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 from attrs import field, frozen
+from numpy.typing import NDArray
 
 from latency_model.errors import Problems
 from latency_model.specs.model import Attention, LatentAttention, ModelArchitecture, MoE, RecurrentMixer
 
 __all__ = ["Parallelism"]
+
+FloatArray = NDArray[np.floating[Any]]
 
 
 @frozen(kw_only=True)
@@ -69,6 +75,10 @@ class Parallelism:
     def expert_tp(self) -> int:
         """Ranks that share one routed expert by splitting its width [1]."""
         return self.tp * self.dp // self.ep
+
+    def sequences_per_replica(self, batch: FloatArray) -> FloatArray:
+        """Sequences the busiest replica serves when ``batch`` are spread over all [1]."""
+        return np.ceil(batch / self.dp) if self.dp > 1 else batch
 
     @property
     def assumptions(self) -> tuple[str, ...]:
