@@ -6,7 +6,7 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(
 PIP_INSTALL := -m pip --disable-pip-version-check install -qq --editable
 ARGS ?=
 
-.PHONY: help demo test lint format docs oracle clean
+.PHONY: help demo test lint format docs oracle silicon refit clean
 .NOTPARALLEL:
 
 help:
@@ -16,6 +16,8 @@ help:
 	@echo "make format   let ruff rewrite what it can"
 	@echo "make docs     the documentation, into docs/_build/html"
 	@echo "make oracle   tests against torch and transformers, in an environment of their own (.venv-oracle)"
+	@echo "make silicon  tests against measured kernel tables, in an environment of their own (.venv-silicon)"
+	@echo "make refit    fit the measured constants of hardware_profiles/ and docs/silicon.md again"
 	@echo "make clean    remove environments, caches and build products"
 	@echo "PYTHON=...    the interpreter the environments start from, 3.11 or newer"
 
@@ -41,8 +43,14 @@ docs: .venv/installed-docs
 oracle: .venv-oracle/installed
 	.venv-oracle/bin/python -m pytest -m oracle $(ARGS)
 
+silicon: .venv-silicon/installed
+	.venv-silicon/bin/python -m pytest -m silicon $(ARGS)
+
+refit: .venv-silicon/installed
+	.venv-silicon/bin/python -m latency_model.evidence.refit
+
 clean:
-	rm -rf .venv .venv-oracle build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-oracle .venv-silicon build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/installed: pyproject.toml | .venv/pyvenv.cfg
@@ -59,6 +67,11 @@ clean:
 	@echo "Installing latency-model, torch (CPU) and transformers into .venv-oracle ..."
 	@.venv-oracle/bin/python $(PIP_INSTALL) '.[test,oracle]' || { \
 		echo "If pip found no torch +cpu build: tell it where yours is, see 'Oracle tests' in CONTRIBUTING.md." >&2; exit 1; }
+	@touch $@
+
+.venv-silicon/installed: pyproject.toml | .venv-silicon/pyvenv.cfg
+	@echo "Installing latency-model and the measured kernel tables into .venv-silicon ..."
+	@.venv-silicon/bin/python $(PIP_INSTALL) '.[test,silicon]'
 	@touch $@
 
 %/pyvenv.cfg:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import tomllib
 from pathlib import Path
@@ -109,31 +110,34 @@ def test_uncertain_numbers_say_why(name):
         assert quantity.note or quantity.kind == "datasheet"
 
 
-# Starting constants of the fits: (device, operation, format) -> compute, memory, overhead [us], sharpness.
-# Source: fits to aiconfigurator-core 0.12.0 vLLM kernel tables; MoE: arXiv 2511.02237, Tables 3-4.
-FITS = {
-    ("h100-sxm", "gemm", "bf16"): (0.81, 0.88, 3.8, 2.7),
-    ("h100-sxm", "gemm", "fp8"): (0.49, 0.88, 7.1, 1.4),
-    ("h100-sxm", "attention_decode", "bf16"): (0.5, 0.88, 12.8, 2.0),
-    ("h100-sxm", "moe", "bf16"): (0.6, 0.96, 33.0, 2.0),
-    ("b200-sxm", "gemm", "bf16"): (
-        0.71,
-        0.80,
-        3.8,
-        2.3,
-    ),  # .83 of 7700 GB/s is .80 of the 8000 GB/s of the profile
-    ("a100-sxm-80gb", "gemm", "bf16"): (0.84, 0.75, 5.5, 1.6),
-}
+FITTED = [
+    pytest.param(block, id=f"{name}-{operation}-{dtype}")
+    for name in DEVICES
+    for (operation, dtype), block in load_hardware(name).efficiencies.items()
+    if block.fit
+]
 
 
-@pytest.mark.parametrize(("where", "constants"), FITS.items(), ids=lambda item: "-".join(map(str, item)))
-def test_fitted_constants(where, constants):
-    device, operation, dtype = where
-    block = load_hardware(device).efficiency(operation, dtype)
-    assert (block.compute, block.memory, block.overhead, block.sharpness) == pytest.approx(
-        (constants[0], constants[1], constants[2] * 1e-6, constants[3])
-    )
+@pytest.mark.parametrize("block", FITTED)
+def test_fitted_blocks_carry_the_error_on_rows_they_have_not_seen(block):
     assert block.kind == "measured"
+    assert "aiconfigurator-core" in block.source
+    assert block.fit.rows > 3 * block.fit.held_out > 0
+    assert 0 < block.fit.median_error < block.fit.p90_error
+    assert min(block.compute_uncertainty, block.memory_uncertainty, block.overhead_uncertainty) > 0
+
+
+@pytest.mark.parametrize("block", FITTED)
+def test_80_percent_intervals_hold_70_to_90_percent_of_the_rows_kept_aside(block):
+    noise = 2 * math.sqrt(0.8 * 0.2 / block.fit.held_out)  # two sigma of counting so few rows
+    assert 0.70 - noise < block.fit.coverage < 0.90 + noise
+
+
+@pytest.mark.parametrize("name", ["h100-sxm", "h200-sxm", "b200-sxm", "b300-sxm", "gb200", "gb300", "a100", "l40s"])
+def test_devices_with_kernel_tables_are_fitted(name):
+    profile = load_hardware(name)
+    for operation in ("gemm", "attention_decode", "attention_prefill", "moe", "all_reduce"):
+        assert profile.efficiency(operation, "bf16").fit
 
 
 # Datasheet numbers that tools have got wrong (sparse as dense, both directions, GiB).
@@ -207,9 +211,7 @@ def test_rules_catch_what_they_are_for(tmp_path, name, changes, sentence):
 
 
 def test_a_reason_lifts_a_ratio_rule(tmp_path):
-    path = changed(
-        tmp_path, "l4", ('value = "242 TFLOP/s",', 'value = "400 TFLOP/s", exception = "a new unit",')
-    )
+    path = changed(tmp_path, "l4", ('value = "242 TFLOP/s",', 'value = "400 TFLOP/s", exception = "a new unit",'))
     assert check_profile(path) == []
 
 

@@ -22,6 +22,7 @@ from latency_model.specs.profile import (
     HOST_TIMES,
     OPERATIONS,
     Efficiency,
+    FitRecord,
     HardwareProfile,
     Peak,
     PriceRange,
@@ -309,9 +310,23 @@ def _read_block(fields: Fields) -> Efficiency:
         kind=fields.text("kind", default="assumed", choices=KINDS),
         source=fields.source(),
         note=fields.text("note"),
+        fit=_read_fit(fields.child("fit")) if "fit" in fields else None,
     )
     fields.close()
     return block
+
+
+def _read_fit(fields: Fields) -> FitRecord:
+    record = FitRecord(
+        rows=int(fields.number("rows", high=1e9)),
+        held_out=int(fields.number("held_out", high=1e9)),
+        median_error=fields.number("median_error", high=1e3),
+        p90_error=fields.number("p90_error", high=1e3),
+        coverage=fields.number("coverage", high=1.0),
+        date=fields.text("date"),
+    )
+    fields.close()
+    return record
 
 
 def _read_host_times(fields: Fields, base: HardwareProfile | None) -> dict[tuple[str, str], Quantity]:

@@ -7,11 +7,13 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import attrs
+
 from latency_model import units
 from latency_model.errors import InputError
 from latency_model.specs.hardware import Efficiency, HardwareProfile, Quantity, load_hardware
 
-__all__ = ["diff_profiles", "profile_rows", "write_hardware"]
+__all__ = ["diff_profiles", "efficiency_text", "profile_rows", "write_hardware"]
 
 _QUANTITIES = {  # field of the profile: (table and key in the file, dimension)
     "memory_bandwidth": ("memory.bandwidth", "bandwidth"),
@@ -154,7 +156,7 @@ def _stated(profile: HardwareProfile) -> Iterator[tuple[str, str]]:
         yield "price", "\n".join(lines)
     yield "efficiency", "\n[efficiency]\nfrom = []"
     for (operation, dtype), block in profile.efficiencies.items():
-        yield f"efficiency.{operation}.{dtype}", _block_text(operation, dtype, block)
+        yield f"efficiency.{operation}.{dtype}", efficiency_text(operation, dtype, block)
     for (engine, part), quantity in profile.host_times.items():
         yield f"engine.{engine}.{part}", _quantity_text(f"engine.{engine}.{part}", quantity, "time")
 
@@ -168,7 +170,8 @@ def _quantity_text(key: str, quantity: Quantity, dimension: str) -> str:
     return "\n".join(lines)
 
 
-def _block_text(operation: str, dtype: str, block: Efficiency) -> str:
+def efficiency_text(operation: str, dtype: str, block: Efficiency) -> str:
+    """Write one block of constants as its table in a file."""
     errors = {part: getattr(block, f"{part}_uncertainty") for part in ("compute", "memory", "overhead")}
     lines = [
         f"\n[efficiency.{operation}.{dtype}]",
@@ -177,7 +180,14 @@ def _block_text(operation: str, dtype: str, block: Efficiency) -> str:
         f"uncertainty = {{ {', '.join(f'{part} = {error!r}' for part, error in errors.items())} }}",
         *_provenance(block.kind, block.source, block.note),
     ]
+    if block.fit:
+        facts = attrs.asdict(block.fit)
+        lines.append(f"fit = {{ {', '.join(f'{name} = {_plain(fact)}' for name, fact in facts.items())} }}")
     return "\n".join(lines)
+
+
+def _plain(fact: str | float) -> str:
+    return _quoted(fact) if isinstance(fact, str) else repr(fact)
 
 
 def _provenance(kind: str, source: str, note: str) -> Iterator[str]:

@@ -20,6 +20,7 @@ __all__ = [
     "HOST_TIMES",
     "OPERATIONS",
     "Efficiency",
+    "FitRecord",
     "HardwareProfile",
     "Peak",
     "PriceRange",
@@ -36,13 +37,25 @@ OPERATIONS = (
     "p2p",
 )
 DEVICE_KINDS = ("gpu", "tpu", "asic", "asic-sram", "soc", "cpu")
-HOST_TIMES = ("per_layer", "per_step", "per_draft_step", "per_round")
+HOST_TIMES = ("per_layer", "per_step", "per_draft_step", "per_round", "per_sequence")
 ANY_DTYPE = "any"  # for operations whose efficiency does not depend on the number format
 
 # Error added when a block of another number format stands in (assumed).  Kernels for formats of one size run
 # alike; across sizes they do not: a fitted H100 GEMM reaches .81 of the bf16 peak and .49 of the fp8 peak.
 SAME_SIZE_ERROR = 0.05
 OTHER_SIZE_ERROR = 0.30
+
+
+@frozen(kw_only=True)
+class FitRecord:
+    """What the constants of a measured block were fitted on, and their error on rows they have not seen."""
+
+    rows: int  # used to fit
+    held_out: int  # kept aside to score
+    median_error: float  # |predicted / measured - 1| on those
+    p90_error: float
+    coverage: float  # share of them inside their 80 % interval
+    date: str  # ISO 8601, of the fit
 
 
 @frozen(kw_only=True)
@@ -59,6 +72,7 @@ class Efficiency:
     kind: str
     source: str
     note: str = ""
+    fit: FitRecord | None = None  # where the constants were fitted to a table
 
     def transferred(self, error: float, note: str) -> Efficiency:
         """Return the same constants for use elsewhere: wider by ``error`` (in quadrature) and saying so."""
@@ -69,6 +83,7 @@ class Efficiency:
             overhead_uncertainty=math.hypot(self.overhead_uncertainty, error),
             kind="assumed" if self.kind == "assumed" else "transferred",
             note="; ".join(filter(None, (note, self.note))),
+            fit=None,  # those errors are not the errors here
         )
 
 
@@ -197,7 +212,7 @@ class HardwareProfile:
         >>> from latency_model.specs.hardware import load_hardware
         >>> load_hardware("h100-sxm").efficiency("gemm", "bf16").compute
         0.81
-        >>> load_hardware("h100-sxm").efficiency("gemm", "fp16").note
+        >>> load_hardware("h100-sxm").efficiency("gemm", "fp16").note.partition(";")[0]
         'bf16 block used for fp16'
         """
         if operation not in OPERATIONS:

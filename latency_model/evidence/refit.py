@@ -1,0 +1,146 @@
+"""Refit the measured constants of every profile: ``python -m latency_model.evidence.refit`` (extra ``silicon``).
+
+Reads the kernel tables of aiconfigurator-core, fits each (device, engine, operation, number format), and writes the
+marked part of ``hardware_profiles/*.toml`` and the page ``docs/silicon.md``.  The same package gives the same files;
+``--check`` writes nothing and says whether they are up to date.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from latency_model.evidence.fit import Bounds, Fit, fit_rows
+from latency_model.evidence.silicon import DEVICES, ENGINES, READERS, Rows, package_version
+from latency_model.evidence.silicon_page import silicon_page
+from latency_model.specs.hardware import Efficiency, load_hardware, profiles_directory
+from latency_model.specs.hardware_text import efficiency_text
+from latency_model.specs.profile import ANY_DTYPE, FitRecord
+
+__all__ = ["bounds_of", "efficiency_of", "fit_everything", "main", "stored_fits", "with_blocks"]
+
+#: Day of the fit that is committed; it is part of every block.
+DATE = "2026-12-01"
+#: Fewer rows fit nothing.
+FEWEST_ROWS = 40
+BEGIN = "# Measured blocks, written by `python -m latency_model.evidence.refit`: change them there."
+END = "# End of the measured blocks."
+ENGINE_NAMES = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM"}
+PACKAGE = "aiconfigurator-core {version} (Apache-2.0), https://github.com/ai-dynamo/aiconfigurator"
+#: One sigma of a constant that the rows push to a bound: they do not tell it.
+UNTOLD = 0.5
+#: A held-out p90 above this is called irregular in the profile [1].
+IRREGULAR = 0.35
+
+
+def bounds_of(rows: Rows) -> Bounds:
+    """Limits of the constants of an operation.
+
+    Decode kernels hardly compute, so their fraction of the peak is kept where prefill kernels of the same engine lie;
+    all-reduces pass slowly from latency to bandwidth, with a sharpness below 1.
+    """
+    if rows.operation == "attention_decode":
+        return Bounds(compute=(0.3, 0.6))
+    if rows.operation == "all_reduce":
+        return Bounds(sharpness=(0.3, 3.0))
+    return Bounds()
+
+
+def fit_everything(devices: Iterable[str] = DEVICES) -> Iterator[Fit]:
+    """Fit every set of rows with enough of them."""
+    for device in devices:
+        for engine in ENGINES:
+            for reader in READERS:
+                for rows in reader(device, engine):
+                    if len(rows) >= FEWEST_ROWS:
+                        yield fit_rows(rows, bounds_of(rows))
+
+
+def stored_fits(fits: Iterable[Fit]) -> dict[tuple[str, str, str], Fit]:
+    """The fit that each (device, operation, format) stores: vLLM's where it was measured, else the next engine's."""
+    chosen: dict[tuple[str, str, str], Fit] = {}
+    for fit in fits:
+        if fit.rows.stored and (fit.rows.dtype == ANY_DTYPE or fit.rows.dtype in load_hardware(fit.rows.device).peaks):
+            chosen.setdefault((fit.rows.device, fit.rows.operation, fit.rows.dtype), fit)
+    return chosen
+
+
+def efficiency_of(fit: Fit) -> Efficiency:
+    """Turn a fit into the block of a profile."""
+    rows, constants = fit.rows, fit.constants
+    sigma = dict(zip(("compute", "memory", "overhead"), fit.uncertainty, strict=True))
+    untold = [name for name in fit.at_bound if name in sigma]
+    remarks = [f"{rows.table_format}, kernel {rows.kernel}"]
+    if untold:
+        remarks.append(f"the rows do not tell {' and '.join(untold)}, kept at a bound")
+    if fit.errors.p90 > IRREGULAR:
+        remarks.append("irregular kernels: one set of constants misses some shapes by far")
+    if rows.operation == "attention_prefill":
+        remarks.append("heads of 128 and no window; other sizes are on the page of the documentation")
+    return Efficiency(
+        compute=constants.compute,
+        memory=constants.memory,
+        overhead=constants.overhead,
+        sharpness=constants.sharpness,
+        **{f"{name}_uncertainty": max(value, UNTOLD if name in untold else 0.0) for name, value in sigma.items()},
+        kind="measured",
+        source=f"fit to {ENGINE_NAMES[rows.engine]} {rows.version} tables of {_package()}",
+        note="; ".join(remarks),
+        fit=FitRecord(
+            rows=fit.fitted_on,
+            held_out=fit.errors.rows,
+            median_error=round(fit.errors.median, 4),
+            p90_error=round(fit.errors.p90, 4),
+            coverage=round(fit.coverage, 2),
+            date=DATE,
+        ),
+    )
+
+
+def _package() -> str:
+    return PACKAGE.format(version=package_version())
+
+
+def with_blocks(text: str, blocks: dict[tuple[str, str], Efficiency]) -> str:
+    """Replace the marked part of a profile's text; a file without one gets it before its sources."""
+    written = "\n".join(efficiency_text(*key, block).rstrip() for key, block in sorted(blocks.items()))
+    part = f"{BEGIN}\n{written}\n\n{END}\n"
+    marked = re.compile(rf"{re.escape(BEGIN)}\n.*?{re.escape(END)}\n", re.DOTALL)
+    if marked.search(text):
+        return marked.sub(lambda _: part, text)
+    return text.replace("\n[sources]\n", f"\n{part}\n[sources]\n", 1)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Write or check the files; 1 when ``--check`` finds one out of date."""
+    parser = argparse.ArgumentParser(prog="python -m latency_model.evidence.refit", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file is out of date")
+    parser.add_argument("--page", type=Path, default=profiles_directory().parent / "docs" / "silicon.md")
+    options = parser.parse_args(arguments)
+    fits = list(fit_everything())
+    files = {options.page: silicon_page(fits, date=DATE, package=_package())}
+    for profile in DEVICES.values():
+        path = profiles_directory() / f"{profile}.toml"
+        blocks = {key[1:]: efficiency_of(fit) for key, fit in stored_fits(fits).items() if key[0] == profile}
+        files[path] = with_blocks(path.read_text(encoding="utf-8"), blocks)
+    stale = [path for path, text in files.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
+    for path in stale:
+        if not options.check:
+            _replace(path, files[path])
+        sys.stdout.write(f"{path}: {'out of date' if options.check else 'written'}\n")
+    return int(options.check and bool(stale))
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    draft.write_text(text, encoding="utf-8")
+    os.replace(draft, path)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
