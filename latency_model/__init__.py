@@ -36,7 +36,7 @@ _HOMES = {
     "step_cost": "latency_model.costs.step",
     "sweep": "latency_model.views.sweep",
 }
-_MODULES = {"formulas": "latency_model.formulas"}
+_MODULES = {"figures": "latency_model.views.figures", "formulas": "latency_model.formulas"}
 
 __all__ = sorted([*_HOMES, *_MODULES])
 
@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from latency_model.specs.parallelism import Parallelism as Parallelism
     from latency_model.specs.precision import DTypes as DTypes
     from latency_model.specs.routing import Routing as Routing
+    from latency_model.views import figures as figures
     from latency_model.views.sweep import sweep as sweep
 
 

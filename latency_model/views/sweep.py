@@ -385,7 +385,7 @@ def _dataset(grid: Grid, store: Mapping[str, NDArray[Any]], notes: _Notes) -> Da
     coordinates: dict[str, Any] = {}
     for name, axis in grid.axes.items():
         if axis.swept or axis.asked:
-            attributes = _attributes(AXES[name].unit, AXES[name].title)
+            attributes = _attributes(AXES[name].unit, AXES[name].title) | _known_range(grid, name)
             labels = np.asarray(axis.labels)
             coordinates[name] = (name, labels, attributes) if axis.swept else ((), labels[0], attributes)
     if "term_time" in store:
@@ -400,6 +400,17 @@ def _dataset(grid: Grid, store: Mapping[str, NDArray[Any]], notes: _Notes) -> Da
         "impossible": "\n".join(dict.fromkeys(notes.impossible)),
     }
     return xarray.Dataset(variables, coordinates, attributes)
+
+
+def _known_range(grid: Grid, name: str) -> dict[str, Any]:
+    """Up to which value of an axis the inputs say something, and why."""
+    if name == "context":
+        longest = [model.max_context for model in grid.axes["model"].values if model.max_context]
+        return {"known_to": min(longest), "beyond": "longer than the model's context"} if longest else {}
+    if name == "draft_length":
+        positions = [len(a.conditionals) for a in grid.axes[ACCEPTANCE].values if a and len(a.conditionals) > 1]
+        return {"known_to": min(positions), "beyond": "acceptance extrapolated"} if positions else {}
+    return {}
 
 
 def _attributes(unit: str, title: str) -> dict[str, str]:

@@ -1,0 +1,154 @@
+"""Where speculation pays, and with how many drafted tokens: a map over batch and context."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from latency_model.errors import InputError
+from latency_model.views.figures.speedup import at_best_length, explained, subtitle
+from latency_model.views.figures.style import Notes, axis_style, choices, data_of, finish
+
+if TYPE_CHECKING:
+    from latency_model.views.figures.style import Figure
+    from latency_model.views.sweep import Dataset
+
+__all__ = ["draft_length_map"]
+
+NEEDED = ("speedup", "tpot", "held_back_by", "held_back_share", "fits")
+#: Draft lengths from light to dark (after viridis, with white for plain decoding).
+LENGTHS = ("#fde725", "#a0da39", "#4ac16d", "#1fa187", "#277f8e", "#365c8d", "#46327e", "#440154")
+PLAIN = "#f2f3f5"
+#: Draft lengths that share the darkest colour are too many to tell apart.
+MOST_LENGTHS = 64
+
+
+def draft_length_map(data: Any = None, *, theme: str = "light", **axes: Any) -> Figure:
+    """The best draft length over batch and context, with lines of equal speedup and where speculation breaks even.
+
+    Parameters
+    ----------
+    data
+        A Dataset of :func:`latency_model.sweep` with several batches, contexts and draft lengths, 0 among them;
+        or a model with the other ``axes`` of a sweep by name.
+    theme : str
+        ``light`` or ``dark``.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        A grey veil covers what does not fit the memory.
+    """
+    import plotly.graph_objects as go
+
+    grid = data_of(data, axes, NEEDED)
+    for name in ("batch", "context", "draft_length"):
+        if grid.sizes.get(name, 1) < 2:
+            raise InputError(f"a map needs several values of {name}")
+    figure = go.Figure()
+    pictures = []
+    lengths = grid.draft_length.values
+    for index, picture in enumerate(choices(grid, ("batch", "context", "draft_length", "term"))):
+        pictures.append(picture.labels)
+        for trace in _traces(picture.data, lengths):
+            figure.add_trace(trace.update(meta={"picture": index}))
+    figure = finish(
+        figure,
+        title="Best draft length by batch and context",
+        subtitle=subtitle(grid, ("batch", "context", "draft_length")),
+        x=axis_style(grid, "batch"),
+        y=axis_style(grid, "context"),
+        notes=Notes.of(grid),
+        pictures=pictures,
+        theme=theme,
+    )
+    return figure.update_layout(legend={"x": 1.02, "y": 0.0, "yanchor": "bottom"})
+
+
+def _traces(plane: Dataset, lengths: NDArray[Any]) -> list[Any]:
+    import plotly.graph_objects as go
+
+    best = at_best_length(plane)
+    x, y = best.batch.values, best.context.values
+    order = ("context", "batch")
+    where = {"x": x, "y": y}
+    chosen = best.best_draft_length.transpose(*order).values
+    speedup = best.speedup.transpose(*order).values
+    fits = best.fits.transpose(*order).values
+    drafting = plane.speedup.where(plane.draft_length > 0).max("draft_length").transpose(*order).values
+    traces = [
+        go.Heatmap(
+            **where,
+            z=chosen,
+            zmin=lengths.min() - 0.5,
+            zmax=lengths.max() + 0.5,
+            colorscale=_colours(lengths),
+            colorbar={
+                "title": {"text": "best draft<br>length [tokens]", "font": {"size": 13}},
+                "tickvals": lengths[:: len(lengths) // 12 + 1],
+                "len": 0.72,
+                "y": 1.0,
+                "yanchor": "top",
+            },
+            customdata=np.array(explained(best.stack(point=order), ("batch", "context"))).reshape(chosen.shape),
+            hovertemplate="%{customdata}<extra></extra>",
+        ),
+        go.Contour(
+            **where,
+            z=speedup,
+            contours={"coloring": "none", "showlabels": True, "labelfont": {"size": 12, "color": "#1b1f24"}},
+            ncontours=8,
+            line={"color": "rgba(20,20,20,0.55)", "width": 1},
+            hoverinfo="skip",
+            name="equal speedup",
+            showlegend=True,
+            showscale=False,
+        ),
+    ]
+    if (drafting < 1.0).any() and (drafting > 1.0).any():
+        traces.append(_boundary(where, drafting, 1.0, {"color": "#d55e00", "width": 4}, "break-even"))
+    if not fits.all():
+        traces.append(
+            go.Heatmap(
+                **where,
+                z=np.where(fits, np.nan, 1.0),
+                colorscale=[[0, "rgba(120,120,120,0.6)"], [1, "rgba(120,120,120,0.6)"]],
+                showscale=False,
+                hoverinfo="skip",
+                name="does not fit the memory",
+                showlegend=True,
+            )
+        )
+    return traces
+
+
+def _boundary(where: dict[str, Any], values: NDArray[Any], level: float, line: dict[str, Any], name: str) -> Any:
+    import plotly.graph_objects as go
+
+    return go.Contour(
+        **where,
+        z=values,
+        contours={"coloring": "none", "start": level, "end": level, "size": 1},
+        autocontour=False,
+        line=line,
+        hoverinfo="skip",
+        name=name,
+        showlegend=True,
+        showscale=False,
+    )
+
+
+def _colours(lengths: NDArray[Any]) -> list[tuple[float, str]]:
+    """One flat colour for each whole draft length from the shortest to the longest."""
+    first, last = int(lengths.min()), int(lengths.max())
+    if last > MOST_LENGTHS:
+        raise InputError(f"draft lengths up to {last} are too many to tell apart, the most is {MOST_LENGTHS}")
+    count = last - first + 1
+    scale = []
+    for step, length in enumerate(range(first, last + 1)):
+        place = round((length - 1) / max(last - 1, 1) * (len(LENGTHS) - 1))
+        colour = LENGTHS[place] if length else PLAIN
+        scale += [(step / count, colour), ((step + 1) / count, colour)]
+    return scale
