@@ -534,3 +534,20 @@ def test_readme_examples_load(tmp_path):
     assert len(profiles) == 2
     for example in profiles:
         assert load_hardware(written(tmp_path, example)).title == tomllib.loads(example)["title"]
+
+
+def test_an_engines_own_blocks_replace_the_common_ones_for_it_alone(tmp_path):
+    text = FIVE_NUMBERS + "".join(
+        f'\n[efficiency.{name}]\nmemory = {memory}\noverhead = "5 us"\n'
+        for name, memory in (("gemm.bf16", 0.8), ("gemm.fp8", 0.7), ("sglang.gemm.bf16", 0.6))
+    )
+    mine = load_hardware(written(tmp_path, text))
+    assert mine.efficiency("gemm", "bf16").memory == mine.for_engine("vllm").efficiency("gemm", "bf16").memory == 0.8
+    assert mine.for_engine("sglang").efficiency("gemm", "bf16").memory == 0.6
+    assert mine.for_engine("sglang").efficiency("gemm", "fp8").memory == 0.7
+    # A file that states the common block anew has measured something else: inherited engine blocks go with the old one.
+    path = tmp_path / "child.toml"
+    path.write_text(
+        'extends = "./mine.toml"\n[efficiency.gemm.bf16]\nmemory = 0.9\noverhead = "5 us"\n', encoding="utf-8"
+    )
+    assert load_hardware(path).for_engine("sglang").efficiency("gemm", "bf16").memory == 0.9

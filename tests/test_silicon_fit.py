@@ -116,11 +116,11 @@ def test_blocks_replace_the_marked_part_and_nothing_else(monkeypatch, tmp_path):
     block = efficiency_of(fit_rows(rows_of(synthetic(noise=0.05)), Bounds()))
     bare = 'title = "x"\ncompute.bf16 = "1 TFLOP/s"\nmemory.bandwidth = "1 TB/s"\nmemory.capacity = "1 GB"\n'
     text = bare + "\n[sources]\n"
-    once = with_blocks(text, {("gemm", "bf16"): block})
+    once = with_blocks(text, {"efficiency.gemm.bf16": block})
     assert once.startswith(bare)
-    assert with_blocks(once, {("gemm", "bf16"): block}) == once
+    assert with_blocks(once, {"efficiency.gemm.bf16": block}) == once
     other = attrs.evolve(block, compute=0.5)
-    twice = with_blocks(once, {("gemm", "bf16"): other})
+    twice = with_blocks(once, {"efficiency.gemm.bf16": other})
     assert twice.count("[efficiency.gemm.bf16]") == 1
     path = tmp_path / "x.toml"
     path.write_text(twice)

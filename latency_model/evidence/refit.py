@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from latency_model.evidence.fit import Bounds, Fit, fit_rows
+from latency_model.evidence.fit import Bounds, Errors, Fit, fit_rows, work_of
 from latency_model.evidence.silicon import DEVICES, ENGINES, READERS, Rows, package_version
 from latency_model.evidence.silicon_page import silicon_page
 from latency_model.specs.hardware import Efficiency, load_hardware, profiles_directory
@@ -33,6 +33,8 @@ ENGINE_NAMES = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM"}
 PACKAGE = "aiconfigurator-core {version} (Apache-2.0), https://github.com/ai-dynamo/aiconfigurator"
 #: One sigma of a constant that the rows push to a bound: they do not tell it.
 UNTOLD = 0.5
+#: An engine gets a block of its own where the common one's median error is this much above that of its own [1].
+CLEARLY_WORSE = 0.02
 #: A held-out p90 above this is called irregular in the profile [1].
 IRREGULAR = 0.35
 
@@ -61,12 +63,27 @@ def fit_everything(devices: Iterable[str] = DEVICES) -> Iterator[Fit]:
 
 
 def stored_fits(fits: Iterable[Fit]) -> dict[tuple[str, str, str], Fit]:
-    """The fit that each (device, operation, format) stores: vLLM's where it was measured, else the next engine's."""
+    """The common fit of each (device, operation, format): vLLM's where it was measured, else the next engine's."""
     chosen: dict[tuple[str, str, str], Fit] = {}
     for fit in fits:
         if fit.rows.stored and (fit.rows.dtype == ANY_DTYPE or fit.rows.dtype in load_hardware(fit.rows.device).peaks):
             chosen.setdefault((fit.rows.device, fit.rows.operation, fit.rows.dtype), fit)
     return chosen
+
+
+def engine_fits(fits: Iterable[Fit]) -> dict[tuple[str, str, str, str], Fit]:
+    """The fits of other engines that common constants serve clearly worse: (device, engine, operation, format)."""
+    fits = list(fits)
+    common = stored_fits(fits)
+    found: dict[tuple[str, str, str, str], Fit] = {}
+    for fit in fits:
+        rows = fit.rows
+        base = common.get((rows.device, rows.operation, rows.dtype))
+        if rows.stored and base is not None and base.rows.engine != rows.engine:
+            crossed = Errors.of(work_of(rows), base.constants)
+            if crossed.median > fit.errors.median + CLEARLY_WORSE:
+                found.setdefault((rows.device, rows.engine, rows.operation, rows.dtype), fit)
+    return found
 
 
 def efficiency_of(fit: Fit) -> Efficiency:
@@ -105,9 +122,17 @@ def _package() -> str:
     return PACKAGE.format(version=package_version())
 
 
-def with_blocks(text: str, blocks: dict[tuple[str, str], Efficiency]) -> str:
+def blocks_of(profile: str, fits: list[Fit]) -> dict[str, Efficiency]:
+    """Every block of a profile by the name of its table, common ones first."""
+    common = {key[1:]: fit for key, fit in stored_fits(fits).items() if key[0] == profile}
+    single = {key[1:]: fit for key, fit in engine_fits(fits).items() if key[0] == profile}
+    both = (*sorted(common.items()), *sorted(single.items()))
+    return {f"efficiency.{'.'.join(key)}": efficiency_of(fit) for key, fit in both}
+
+
+def with_blocks(text: str, blocks: dict[str, Efficiency]) -> str:
     """Replace the marked part of a profile's text; a file without one gets it before its sources."""
-    written = "\n".join(efficiency_text(*key, block).rstrip() for key, block in sorted(blocks.items()))
+    written = "\n".join(efficiency_text(name, block).rstrip() for name, block in blocks.items())
     part = f"{BEGIN}\n{written}\n\n{END}\n"
     marked = re.compile(rf"{re.escape(BEGIN)}\n.*?{re.escape(END)}\n", re.DOTALL)
     if marked.search(text):
@@ -125,8 +150,7 @@ def main(arguments: list[str] | None = None) -> int:
     files = {options.page: silicon_page(fits, date=DATE, package=_package())}
     for profile in DEVICES.values():
         path = profiles_directory() / f"{profile}.toml"
-        blocks = {key[1:]: efficiency_of(fit) for key, fit in stored_fits(fits).items() if key[0] == profile}
-        files[path] = with_blocks(path.read_text(encoding="utf-8"), blocks)
+        files[path] = with_blocks(path.read_text(encoding="utf-8"), blocks_of(profile, fits))
     stale = [path for path, text in files.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
     for path in stale:
         if not options.check:

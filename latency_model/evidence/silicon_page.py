@@ -141,7 +141,8 @@ def _engines(fits: Sequence[Fit]) -> Iterator[str]:
     yield from ("", "## One engine's constants under another", "")
     yield (
         "A profile holds the constants of vLLM where it was measured. Median / p90 error in % of those constants on "
-        "the rows of the other engines, beside what a fit of their own reaches."
+        "the rows of the other engines, beside what a fit of their own reaches. Where the median differs by more than "
+        "two points the profile also holds a block of that engine's own (`HardwareProfile.for_engine`)."
     )
     yield ""
     yield _row(["device", "operation", "format", "engine", "vLLM's constants", "own fit"])

@@ -19,6 +19,7 @@ from latency_model.specs.dtypes import DTYPES
 from latency_model.specs.profile import (
     ANY_DTYPE,
     DEVICE_KINDS,
+    ENGINES_WITH_KERNELS,
     HOST_TIMES,
     OPERATIONS,
     Efficiency,
@@ -42,6 +43,8 @@ __all__ = [
     "profiles_directory",
 ]
 
+_Blocks = dict[tuple[str, str, str], Efficiency]  # by engine, operation, format
+_EVERY_ENGINE = ""
 _EFFICIENCY_SETS = "efficiency_sets.toml"
 _ENGINES = "engines.toml"
 _UNTUNED = "untuned"
@@ -153,7 +156,9 @@ def _load(path: Path, ancestors: tuple[str, ...]) -> HardwareProfile:
     }
     if not _NAME.fullmatch(own["name"]):
         problems.add("id", "must be lower-case letters, digits, dots and hyphens", own["name"])
-    own["efficiencies"] = _read_efficiencies(fields.child("efficiency"), base, path, lineage)
+    blocks = _read_efficiencies(fields.child("efficiency"), base, path, lineage)
+    own["efficiencies"] = {key[1:]: block for key, block in blocks.items() if key[0] == _EVERY_ENGINE}
+    own["engine_efficiencies"] = {key: block for key, block in blocks.items() if key[0] != _EVERY_ENGINE}
     own["host_times"] = _read_host_times(fields.child("engine"), base)
     fields.close()
     problems.raise_if_any()
@@ -239,23 +244,31 @@ def _read_price(fields: Fields, base: HardwareProfile | None) -> dict[str, Any]:
     return {"price": price, "price_per_hour": typical}
 
 
-def _read_efficiencies(
-    fields: Fields, base: HardwareProfile | None, path: Path, lineage: tuple[str, ...]
-) -> dict[tuple[str, str], Efficiency]:
+def _read_efficiencies(fields: Fields, base: HardwareProfile | None, path: Path, lineage: tuple[str, ...]) -> _Blocks:
     """Read the blocks of this file over those of ``from``, last first, over those of the extended profile."""
     parents = fields.texts("from") if "from" in fields or base else (_UNTUNED,)
     error = fields.number("transfer_error", default=0.0, high=LARGEST_UNCERTAINTY)
-    blocks = dict(base.efficiencies) if base else {}
+    blocks = _blocks_of(base) if base else {}
     for parent in parents:
-        blocks |= _taken_from(parent, error, fields, path, lineage)
-    blocks |= _read_blocks(fields)
+        blocks = _over(blocks, _taken_from(parent, error, fields, path, lineage))
+    blocks = _over(blocks, _read_blocks(fields))
     fields.close()
     return blocks
 
 
-def _taken_from(
-    parent: str, error: float, fields: Fields, path: Path, lineage: tuple[str, ...]
-) -> dict[tuple[str, str], Efficiency]:
+def _blocks_of(profile: HardwareProfile) -> _Blocks:
+    return {(_EVERY_ENGINE, *key): block for key, block in profile.efficiencies.items()} | dict(
+        profile.engine_efficiencies
+    )
+
+
+def _over(inherited: _Blocks, stated: _Blocks) -> _Blocks:
+    """Put blocks over inherited ones: a block for every engine also replaces those of single engines."""
+    replaced = {key[1:] for key in stated if key[0] == _EVERY_ENGINE}
+    return {key: block for key, block in inherited.items() if key[1:] not in replaced} | stated
+
+
+def _taken_from(parent: str, error: float, fields: Fields, path: Path, lineage: tuple[str, ...]) -> _Blocks:
     """Take efficiency blocks from a generic set or, with an error of transfer, from another device."""
     document, _ = read_toml(profiles_directory() / _EFFICIENCY_SETS)
     if parent in document and parent != "sources":
@@ -271,17 +284,28 @@ def _taken_from(
             fields.name("transfer_error"), f"is missing: how far may constants of {parent!r} be off here?"
         )
     device = _load_parent(parent, path, lineage, "efficiency.from")
-    return {key: block.transferred(error, f"taken from {device.name}") for key, block in device.efficiencies.items()}
+    blocks = _blocks_of(device)
+    return {key: block.transferred(error, f"taken from {device.name}") for key, block in blocks.items()}
 
 
-def _read_blocks(fields: Fields) -> dict[tuple[str, str], Efficiency]:
-    blocks = {}
+def _read_blocks(fields: Fields) -> _Blocks:
+    """Read ``[efficiency.OPERATION.FORMAT]``, and ``[efficiency.ENGINE.OPERATION.FORMAT]`` of single engines."""
+    blocks = _read_engine_blocks(fields, _EVERY_ENGINE)
+    for engine in ENGINES_WITH_KERNELS:
+        own = fields.child(engine)
+        blocks |= _read_engine_blocks(own, engine)
+        own.close()
+    return blocks
+
+
+def _read_engine_blocks(fields: Fields, engine: str) -> _Blocks:
+    blocks: _Blocks = {}
     for operation in OPERATIONS:
         formats = fields.child(operation)
         for dtype in (*DTYPES, ANY_DTYPE):
             formats.asked.add(dtype)
             if dtype in formats:
-                blocks[operation, dtype] = _read_block(formats.child(dtype))
+                blocks[engine, operation, dtype] = _read_block(formats.child(dtype))
         formats.close()
     return blocks
 

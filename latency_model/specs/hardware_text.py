@@ -72,8 +72,8 @@ def profile_rows(profile: HardwareProfile) -> dict[str, str]:
         rows["price.range"] = f"{profile.price.low:.2f} to {profile.price.high:.2f} $/h"
     if profile.price_per_hour is not None:
         rows["price.typical"] = f"{profile.price_per_hour:.2f} $/h"
-    for (operation, dtype), block in sorted(profile.efficiencies.items()):
-        rows[f"efficiency.{operation}.{dtype}"] = _shown_block(block)
+    for key, block in (*sorted(profile.efficiencies.items()), *sorted(profile.engine_efficiencies.items())):
+        rows[f"efficiency.{'.'.join(key)}"] = _shown_block(block)
     return rows
 
 
@@ -155,8 +155,9 @@ def _stated(profile: HardwareProfile) -> Iterator[tuple[str, str]]:
             lines += _provenance(profile.price.kind, profile.price.source, profile.price.note)
         yield "price", "\n".join(lines)
     yield "efficiency", "\n[efficiency]\nfrom = []"
-    for (operation, dtype), block in profile.efficiencies.items():
-        yield f"efficiency.{operation}.{dtype}", efficiency_text(operation, dtype, block)
+    for where, block in (*profile.efficiencies.items(), *profile.engine_efficiencies.items()):
+        name = f"efficiency.{'.'.join(where)}"
+        yield name, efficiency_text(name, block)
     for (engine, part), quantity in profile.host_times.items():
         yield f"engine.{engine}.{part}", _quantity_text(f"engine.{engine}.{part}", quantity, "time")
 
@@ -170,11 +171,11 @@ def _quantity_text(key: str, quantity: Quantity, dimension: str) -> str:
     return "\n".join(lines)
 
 
-def efficiency_text(operation: str, dtype: str, block: Efficiency) -> str:
+def efficiency_text(name: str, block: Efficiency) -> str:
     """Write one block of constants as its table in a file."""
     errors = {part: getattr(block, f"{part}_uncertainty") for part in ("compute", "memory", "overhead")}
     lines = [
-        f"\n[efficiency.{operation}.{dtype}]",
+        f"\n[{name}]",
         f"compute = {block.compute!r}\nmemory = {block.memory!r}",
         f"overhead = {_exact(block.overhead, 'time')}\nsharpness = {block.sharpness!r}",
         f"uncertainty = {{ {', '.join(f'{part} = {error!r}' for part, error in errors.items())} }}",

@@ -17,6 +17,7 @@ from latency_model.specs.quantity import Quantity
 __all__ = [
     "ANY_DTYPE",
     "DEVICE_KINDS",
+    "ENGINES_WITH_KERNELS",
     "HOST_TIMES",
     "OPERATIONS",
     "Efficiency",
@@ -36,6 +37,7 @@ OPERATIONS = (
     "all_to_all",
     "p2p",
 )
+ENGINES_WITH_KERNELS = ("vllm", "sglang", "trtllm")  # whose blocks a profile may state apart from the common ones
 DEVICE_KINDS = ("gpu", "tpu", "asic", "asic-sram", "soc", "cpu")
 HOST_TIMES = ("per_layer", "per_step", "per_draft_step", "per_round", "per_sequence")
 ANY_DTYPE = "any"  # for operations whose efficiency does not depend on the number format
@@ -142,6 +144,10 @@ class HardwareProfile:
     price: PriceRange | None = None
     price_per_hour: float | None = None  # [$/h]; the typical price, or the middle of the range
     efficiencies: Mapping[tuple[str, str], Efficiency] = field(converter=_frozen_map, repr=False)
+    #: Blocks of engines whose kernels differ from those above, by (engine, operation, format).
+    engine_efficiencies: Mapping[tuple[str, str, str], Efficiency] = field(
+        factory=FrozenMap, converter=_frozen_map, repr=False
+    )
     # Host times [s] of engines as measured with this machine, by (engine, part); they replace the shipped ones.
     host_times: Mapping[tuple[str, str], Quantity] = field(factory=FrozenMap, converter=_frozen_map, repr=False)
     note: str = ""
@@ -228,6 +234,17 @@ class HardwareProfile:
                 return self.efficiencies[operation, other].transferred(error, f"{other} block used for {wanted}")
         raise InputError(f"{self.name} has no efficiency for {operation}; add an [efficiency.{operation}] table")
 
+    def for_engine(self, engine: str) -> HardwareProfile:
+        """Return the device as one engine uses it: with that engine's own blocks in place of the common ones.
+
+        >>> from latency_model.specs.hardware import load_hardware
+        >>> h100 = load_hardware("h100-sxm")
+        >>> h100.for_engine("vllm") == h100, h100.for_engine("sglang") == h100
+        (True, False)
+        """
+        own = {key[1:]: block for key, block in self.engine_efficiencies.items() if key[0] == engine}
+        return attrs.evolve(self, efficiencies={**self.efficiencies, **own}) if own else self
+
     @property
     def sources(self) -> tuple[str, ...]:
         """Every source a number of this profile rests on, in order and once each."""
@@ -248,5 +265,6 @@ class HardwareProfile:
         stated = [number.source for number in numbers]
         stated += [self.price.source] if self.price else []
         stated += [block.source for block in self.efficiencies.values()]
+        stated += [block.source for block in self.engine_efficiencies.values()]
         stated += [quantity.source for quantity in self.host_times.values()]
         return tuple(dict.fromkeys(source for joined in stated for source in joined.split("; ")))

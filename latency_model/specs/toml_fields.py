@@ -96,9 +96,7 @@ class Fields:
             self.problems.add(self.name(key), "must be text", value)
             return default
         if choices and value not in choices:
-            self.problems.add(
-                self.name(key), f"must be one of {', '.join(choices)}", value, nearest(value, choices)
-            )
+            self.problems.add(self.name(key), f"must be one of {', '.join(choices)}", value, nearest(value, choices))
             return default
         return value
 
@@ -130,10 +128,8 @@ class Fields:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             self.problems.add(self.name(key), "must be a number", value)
             return fallback
-        if not low <= value <= high or not (infinite or abs(value) <= 1e300):
-            bounds = (
-                f"between {low:g} and {high:g}" if high < math.inf else f"a finite number of at least {low:g}"
-            )
+        if not low <= value <= high or not (infinite and value == math.inf or abs(value) <= 1e300):
+            bounds = f"between {low:g} and {high:g}" if high < math.inf else f"a finite number of at least {low:g}"
             self.problems.add(self.name(key), f"must be {bounds}", value)
             return fallback
         return float(value)
@@ -146,9 +142,7 @@ class Fields:
             return fallback
         if not isinstance(value, str):
             example = units.DIMENSIONS[dimension][2]
-            self.problems.add(
-                self.name(key), "must be text with a number and its unit", value, f"e.g. {example}"
-            )
+            self.problems.add(self.name(key), "must be text with a number and its unit", value, f"e.g. {example}")
             return fallback
         try:
             return units.parse(value, dimension)
