@@ -15,7 +15,7 @@ from latency_model.errors import InputError
 
 __all__ = ["main"]
 
-COMMANDS = ("optimize", "explain", "experts", "sweep", "validate", "calibrate", "hardware", "models")
+COMMANDS = ("optimize", "explain", "experts", "sweep", "validate", "calibrate", "measure", "hardware", "models")
 
 
 class LazyGroup(click.Group):
