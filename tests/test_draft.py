@@ -48,7 +48,7 @@ def test_default_acceptance_names_its_source() -> None:
     ("build", "sentence"),
     [
         (lambda: lm.Draft.eagle(version=4), "version must be 1, 2 or 3"),
-        (lambda: lm.Draft.eagle(layers=0), "layers must be an integer of at least 1"),
+        (lambda: lm.Draft.eagle(layers=0), "layers must be an integer from 1"),
         (lambda: lm.Draft.self_speculation(kv_budget=-5), "kv_budget must be"),
         (lambda: lm.Draft.ngram(host_time=-1), "host_time must be"),
         (lambda: lm.Draft.model("Qwen3-0.6B"), "must be a ModelArchitecture"),

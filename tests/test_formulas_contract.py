@@ -27,6 +27,7 @@ EXAMPLES: dict[str, tuple[dict[str, float], float]] = {
         {"bytes_per_rank": 1e6, "ranks": 16.0, "link_bandwidth": 5e10, "latency": 4e-5, "local": 8.0},
         -1.0,
     ),
+    "busiest_rank_experts": ({"distinct": 40.0, "num_experts": 256.0, "ranks": 8.0}, 300.0),
     "best_draft_length": (
         {
             "acceptance": 0.8,

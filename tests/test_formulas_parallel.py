@@ -8,7 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from latency_model.errors import InputError
-from latency_model.formulas import all_reduce_time, all_to_all_time, hot_expert_imbalance, rank_imbalance
+from latency_model.formulas import (
+    all_reduce_time,
+    all_to_all_time,
+    busiest_rank_experts,
+    hot_expert_imbalance,
+    rank_imbalance,
+)
 
 splits = st.integers(0, 5).flatmap(
     lambda power: st.tuples(st.just(2**power), st.integers(1, 16).map(lambda each: each * 2**power))
@@ -105,3 +111,27 @@ def test_deepep_low_latency_dispatch():
     measured = np.array([118, 155, 173, 192, 194])
     predicted = all_to_all_time(7.57e6, ranks, link_bandwidth=50e9, latency=44e-6, local=8) * 1e6
     np.testing.assert_allclose(predicted, measured, rtol=0.04)
+
+
+@given(splits, st.floats(0.0, 1.0))
+def test_busiest_rank_lies_between_the_mean_and_everything(split, fraction):
+    ranks, experts = split
+    touched = fraction * experts
+    fullest = busiest_rank_experts(touched, experts, ranks)
+    assert touched / ranks * (1 - 1e-12) <= fullest <= min(touched, experts / ranks) * (1 + 1e-12)
+    assert busiest_rank_experts(touched, experts, 1) == pytest.approx(touched)
+    assert busiest_rank_experts(experts, experts, ranks) == pytest.approx(experts / ranks)
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8, 32])
+@pytest.mark.parametrize("tokens", [1, 4, 16, 64])
+def test_busiest_rank_against_simulated_routing(ranks, tokens):
+    rng = np.random.default_rng(ranks * 100 + tokens)
+    experts, chosen, draws = 256, 8, 1500
+    touched = np.zeros((draws, experts), dtype=bool)
+    for _ in range(tokens):
+        picks = np.argpartition(rng.random((draws, experts)), chosen, axis=1)[:, :chosen]
+        np.put_along_axis(touched, picks, True, axis=1)
+    simulated = touched.reshape(draws, ranks, -1).sum(axis=2).max(axis=1).mean()
+    predicted = busiest_rank_experts(touched.sum(axis=1).mean(), experts, ranks)
+    assert predicted == pytest.approx(simulated, rel=0.05)

@@ -9,6 +9,9 @@ from hypothesis import strategies as st
 
 import latency_model as lm
 from latency_model.costs import round as round_module
+from latency_model.costs.counts import rank_draft_bytes
+from latency_model.costs.memory import memory_use
+from latency_model.costs.setting import Setting
 
 DENSE, MOE = "Meta-Llama-3.1-8B", "Qwen3-30B-A3B"
 H100 = "h100-sxm"
@@ -181,12 +184,15 @@ def test_what_a_head_is_made_of(mixed: str) -> None:
     assert head is not None
     assert head.vocab_size == 32000
     assert len(head.layers) == 1
-    assert lm.Draft.eagle().own_weight_bytes(target) < 0.15 * target.weight_bytes
+    setting = Setting.of(target, H100)
+    own = rank_draft_bytes(head, lm.Parallelism(), own_head=True) + lm.Draft.eagle().feature_fusion(target).bytes
+    use = memory_use(setting, lm.Draft.eagle(), batch=np.array(1.0), context=np.array(0.0), draft_length=np.array(1.0))
+    assert use.draft_weights == own < 0.15 * target.weight_bytes
     if mixed == DENSE:
         # yuhuili/EAGLE3-LLaMA3.1-Instruct-8B: 2h → q (8192×4096), k, v (8192×1024), o, MLP 3·4096·14336,
         # fc 12288×4096, LM head 32000×4096.
         matrices = 8192 * (4096 + 2 * 1024) + 4096**2 + 3 * 4096 * 14336 + 12288 * 4096 + 32000 * 4096
-        assert lm.Draft.eagle().own_weight_bytes(target) == pytest.approx(2 * matrices, rel=1e-3)
+        assert own == pytest.approx(2 * matrices, rel=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 
+from latency_model.formulas.parallel import busiest_rank_experts, rank_imbalance
 from latency_model.formulas.routing import distinct_experts
 from latency_model.specs.dtypes import dtype_bytes
 from latency_model.specs.model import (
@@ -31,6 +32,7 @@ from latency_model.specs.model import (
 )
 from latency_model.specs.parallelism import Parallelism
 from latency_model.specs.precision import DTypes
+from latency_model.specs.quantization import weight_format
 from latency_model.specs.routing import Routing
 
 __all__ = [
@@ -38,12 +40,16 @@ __all__ = [
     "context_operations",
     "expert_operations",
     "projection_operation",
+    "rank_draft_bytes",
     "rank_weight_bytes",
     "token_operations",
     "visible_pairs",
 ]
 
 FloatArray = NDArray[np.floating[Any]]
+
+#: The projection of latent attention that decoding absorbs into queries and outputs.
+ABSORBED = "latent_up"
 
 
 @frozen(kw_only=True, eq=False)
@@ -151,7 +157,9 @@ def _layer_token_operations(
     kv_heads = mixer.kv_heads if isinstance(mixer, Attention) else None
     blocks = layer.feed_forward
     if mixer is not None:
-        yield from (product(projection) for projection in mixer.projections)
+        for projection in mixer.projections:
+            absorbed = isinstance(mixer, LatentAttention) and projection.name == ABSORBED
+            yield product(_unpacked(projection, dtypes), kernels=2.0) if absorbed else product(projection)
         if isinstance(mixer, LatentAttention) and mixer.indexer is not None:
             yield from (product(projection) for projection in mixer.indexer.projections)
     for block in blocks:
@@ -168,6 +176,16 @@ def _layer_token_operations(
         local = any(isinstance(block, DenseMLP) or parallelism.dp == 1 for block in blocks)
         moved = 2.0 * (parallelism.tp - 1) / parallelism.tp * message
         yield _communication("all-reduce", "all_reduce", moved, count * ((mixer is not None) + local), dtypes)
+
+
+def _unpacked(projection: Projection, dtypes: DTypes) -> Projection:
+    """The same matrices in the format of the activations.
+
+    Engines absorb the latent's up-projection into queries and outputs head by head: two batched products in 16 bits,
+    however the checkpoint stores it.
+    """
+    format_ = weight_format(dtypes.activations)
+    return evolve(projection, matrices=tuple(evolve(matrix, format=format_) for matrix in projection.matrices))
 
 
 def projection_operation(
@@ -189,7 +207,7 @@ def projection_operation(
         name=projection.name,
         group="weights",
         kind="gemm",
-        dtype=_arithmetic(projection.matrices[0], dtypes),
+        dtype=dtypes.arithmetic(projection.matrices[0].format),
         flops=2.0 * tokens * products,
         traffic=weights + tokens * moved * dtypes.activation_bytes,
         kernels=kernels,
@@ -206,11 +224,6 @@ def _rank_projection(projection: Projection, tp: int, kv_heads: int | None) -> t
     )
     products = sum(inputs * outputs for inputs, outputs in shapes)
     return weights, products, shapes[0][0] + sum(outputs for _, outputs in shapes)
-
-
-def _arithmetic(matrix: Matrix, dtypes: DTypes) -> str:
-    """Format of the multiplication: 16-bit weights follow the activations, others their own format."""
-    return dtypes.activations if matrix.format.compute in ("bf16", "fp16") else matrix.format.compute
 
 
 def _rank_shape(matrix: Matrix, tp: int, kv_heads: int | None) -> tuple[int, int]:
@@ -281,23 +294,38 @@ def _communication(name: str, kind: str, moved: FloatArray, repeats: int, dtypes
 
 
 def rank_weight_bytes(model: ModelArchitecture, parallelism: Parallelism) -> float:
-    """Bytes of weights on the fullest device: matrices in their shares, norms on every rank [B]."""
-    tp = parallelism.tp
-    layers = 0.0
-    for layer, count in model.layer_kinds:
-        kv_heads = layer.mixer.kv_heads if isinstance(layer.mixer, Attention) else None
-        experts = {id(p) for block in layer.feed_forward if isinstance(block, MoE) for p in block.expert}
-        held = VECTOR_BYTES * layer.all_vectors
-        if layer.embedding is not None:
-            held += layer.embedding.bytes / tp
-        for projection, copies in layer.projections():
-            routed = id(projection) in experts
-            ranks = parallelism.expert_tp if routed else tp
-            shares = (_rank_bytes(matrix, ranks, kv_heads) for matrix in projection.matrices)
-            held += sum(shares) * (_share(copies, parallelism.ep) if routed else copies)
-        layers += count * held
-    ends = model.embedding.bytes + (0.0 if model.tied else model.head.bytes)
-    return layers / parallelism.pp + ends / tp
+    """Bytes of weights on the fullest device: matrices in their shares, norms on every rank [B].
+
+    Pipeline stages hold neighbouring layers, as equal in number as can be; the first also holds the embedding, the
+    last the LM head.
+    """
+    per_layer = {layer: _rank_layer_bytes(layer, parallelism) for layer, _ in model.layer_kinds}
+    stages = np.array_split(np.array([per_layer[layer] for layer in model.layers]), parallelism.pp)
+    held = [float(stage.sum()) for stage in stages]
+    held[0] += model.embedding.bytes / parallelism.tp
+    if parallelism.pp > 1 or not model.tied:
+        held[-1] += model.head.bytes / parallelism.tp
+    return max(held)
+
+
+def rank_draft_bytes(network: ModelArchitecture, parallelism: Parallelism, own_head: bool) -> float:
+    """Bytes a head adds on one device: its layers and, where it has one of its own, its LM head [B]."""
+    layers = sum(count * _rank_layer_bytes(layer, parallelism) for layer, count in network.layer_kinds)
+    return layers + (network.head.bytes / parallelism.tp if own_head else 0.0)
+
+
+def _rank_layer_bytes(layer: Layer, parallelism: Parallelism) -> float:
+    kv_heads = layer.mixer.kv_heads if isinstance(layer.mixer, Attention) else None
+    experts = {id(p) for block in layer.feed_forward if isinstance(block, MoE) for p in block.expert}
+    held = VECTOR_BYTES * layer.all_vectors
+    if layer.embedding is not None:
+        held += layer.embedding.bytes / parallelism.tp
+    for projection, copies in layer.projections():
+        routed = id(projection) in experts
+        ranks = parallelism.expert_tp if routed else parallelism.tp
+        shares = (_rank_bytes(matrix, ranks, kv_heads) for matrix in projection.matrices)
+        held += sum(shares) * (_share(copies, parallelism.ep) if routed else copies)
+    return held
 
 
 def _rank_bytes(matrix: Matrix, tp: int, kv_heads: int | None) -> float:
@@ -316,9 +344,10 @@ def expert_operations(
 ) -> Iterator[Operation]:
     """Routed experts: what the step's sequences load and multiply, with dispatch and combine across replicas.
 
-    M = U·(bytes of one expert) + activations, F = 2·t·k·(weights of one expert), over the ranks that share them;
-    U distinct experts follow from ``routing``.
+    M = U·(bytes of one expert) + activations, F = 2·t·k·(weights of one expert); U distinct experts follow from
+    ``routing``.  With expert parallelism all wait for the rank that holds most of them.
     """
+    ep = parallelism.ep
     layouts: dict[MoE, int] = {}
     for layer, count in model.layer_kinds:
         for block in layer.feed_forward:
@@ -334,21 +363,23 @@ def expert_operations(
             stickiness=routing.stickiness,
             popularity_cv=routing.popularity_cv,
         )
-        visits = batch * tokens_per_sequence * block.top_k / parallelism.ep
+        visits = batch * tokens_per_sequence * block.top_k / ep
+        if ep > 1:
+            touched = busiest_rank_experts(touched, block.num_experts, ep)
+            visits = visits * np.minimum(rank_imbalance(routing.popularity_cv, block.num_experts, ep, visits), ep)
         shares = [_rank_projection(projection, parallelism.expert_tp, None) for projection in block.expert]
         weights, products, moved = (sum(column) for column in zip(*shares, strict=True))
         yield Operation(
             name="routed experts",
             group="experts",
             kind="moe",
-            dtype=_arithmetic(block.expert[0].matrices[0], dtypes),
+            dtype=dtypes.arithmetic(block.expert[0].matrices[0].format),
             flops=2.0 * visits * products,
-            traffic=touched / parallelism.ep * weights + visits * moved * dtypes.activation_bytes,
+            traffic=touched * weights + visits * moved * dtypes.activation_bytes,
             repeats=count,
         )
         if parallelism.dp > 1:
             # With EP a token travels to each rank that holds one of its experts; without, to every replica.
-            ep = parallelism.ep
             copies = min(block.top_k, ep) * (1.0 - 1.0 / ep) if ep > 1 else parallelism.dp - 1.0
             sent = batch * tokens_per_sequence / parallelism.dp * model.hidden_size * copies
             yield _communication(
@@ -454,12 +485,13 @@ def _latent_attention(
 ) -> Iterator[Operation]:
     """MLA: absorbed, F = 2·pairs·H·(2r + r_p), M = ρ·S·(r + r_p)·b_kv, the cache on every rank.
 
-    A prefill multiplies unabsorbed heads instead: F = 2·pairs·H·(d_nope + r_p + d_v).
+    A prefill multiplies unabsorbed heads instead: F = 2·pairs·H·(d_nope + r_p + d_v).  With an indexer every query
+    gathers its own choice of cached tokens: n·min(S, top_k) are read, whatever the re-read factor.
     """
     heads = mixer.heads / parallelism.tp
     stored = mixer.cache_elements_per_token * dtype_bytes(cache)
     chosen = None if mixer.indexer is None else mixer.indexer.top_k
-    seen = context if chosen is None else np.minimum(context, chosen)
+    reads = rereads * context if chosen is None else tokens * np.minimum(context, chosen)
     if prefill:
         pair_flops = mixer.nope_dim + mixer.rope_dim + mixer.value_dim
     else:
@@ -471,7 +503,7 @@ def _latent_attention(
         kind=_kernel(prefill),
         dtype=dtypes.activations,
         flops=batch * (2.0 * heads * pair_flops) * visible_pairs(tokens, context, chosen),
-        traffic=batch * (rereads * (seen * stored) + (tokens * stored + activations)),
+        traffic=batch * (reads * stored + (tokens * stored + activations)),
         repeats=count,
     )
     if mixer.indexer is not None and mixer.indexer.heads:  # one that reuses an earlier choice scores nothing

@@ -8,7 +8,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from latency_model.costs.counts import rank_weight_bytes
+from latency_model.costs.counts import rank_draft_bytes, rank_weight_bytes
 from latency_model.costs.setting import Setting
 from latency_model.errors import InputError
 from latency_model.specs.draft import Draft
@@ -91,8 +91,8 @@ def memory_use(
     draft_weights = 0.0
     if draft is not None:
         own = setting.for_draft(draft)
-        draft_weights = draft.own_weight_bytes(setting.model) / (1 if own is None else own.parallelism.tp)
         if own is not None and draft.kind != "self_speculation":
+            draft_weights = _draft_weights(setting, draft, own)
             per_sequence = per_sequence + _cache_bytes(own.model, slots, own.parallelism.tp, cache_dtype)
     use = MemoryUse(
         capacity=USABLE_FRACTION * setting.hardware.memory_capacity.value,
@@ -107,14 +107,26 @@ def memory_use(
     return use
 
 
+def _draft_weights(setting: Setting, draft: Draft, own: Setting) -> float:
+    """Bytes of weights the drafter adds on one device; what it shares with the target is not counted again [B]."""
+    if draft.kind == "model":
+        return rank_weight_bytes(own.model, own.parallelism)
+    fusion = draft.feature_fusion(setting.model)
+    extra = 0.0 if fusion is None else fusion.bytes
+    return extra + rank_draft_bytes(own.model, own.parallelism, own_head=draft.vocabulary is not None)
+
+
 def _too_big(setting: Setting, use: MemoryUse) -> str:
     needed = format_quantity(use.weights + use.draft_weights, "size")
     room = format_quantity(use.capacity, "size")
     device = setting.hardware
+    drafter = f", {format_quantity(use.draft_weights, 'size')} of it the drafter," if use.draft_weights else ""
     sentence = (
-        f"{setting.model.name} on {setting.parallelism.describe()}: weights need {needed} per device, "
+        f"{setting.model.name} on {setting.parallelism.describe()}: weights need {needed} per device{drafter} "
         f"but {USABLE_FRACTION:.0%} of {device.title} is {room}"
     )
+    if use.weights <= use.capacity:
+        return f"{sentence}; without this drafter it fits: try a smaller one or draft tensor parallelism"
     for tp in (2, 4, 8, 16, 32, 64):
         if tp <= setting.parallelism.tp:
             continue

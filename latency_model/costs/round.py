@@ -14,7 +14,7 @@ from latency_model.costs.counts import projection_operation
 from latency_model.costs.grid import blocks
 from latency_model.costs.setting import Setting
 from latency_model.costs.step import NO_SCALES, Component, Scales, StepCost, evaluate, timed
-from latency_model.errors import InputError
+from latency_model.errors import InputError, shorten
 from latency_model.specs.acceptance import Acceptance
 from latency_model.specs.draft import Draft
 from latency_model.specs.engine import EngineOverheads
@@ -23,9 +23,18 @@ from latency_model.specs.model import ModelArchitecture
 from latency_model.specs.parallelism import Parallelism
 from latency_model.specs.precision import DTypes
 from latency_model.specs.routing import Routing
-from latency_model.specs.workload import checked_numbers, checked_price
+from latency_model.specs.workload import checked_number, checked_numbers, checked_shape, is_number
 
-__all__ = ["NOT_MODELLED", "Round", "RoundCost", "RoundTimes", "as_acceptance", "round_cost", "speculate"]
+__all__ = [
+    "NOT_MODELLED",
+    "Round",
+    "RoundCost",
+    "RoundTimes",
+    "as_acceptance",
+    "round_cost",
+    "round_times",
+    "speculate",
+]
 
 FloatArray = NDArray[np.floating[Any]]
 
@@ -48,6 +57,11 @@ class RoundTimes(NamedTuple):
     draft: FloatArray
     verify: FloatArray
     overhead: FloatArray
+
+    @property
+    def round(self) -> FloatArray:
+        """Seconds of a round [s]."""
+        return self.draft + self.verify + self.overhead
 
 
 @frozen(kw_only=True, eq=False, slots=False)
@@ -165,16 +179,42 @@ def round_cost(
     )
 
 
+def round_times(
+    setting: Setting,
+    draft: Draft,
+    *,
+    batch: FloatArray,
+    context: FloatArray,
+    draft_length: FloatArray,
+    speculation_tax: float = 0.0,
+) -> RoundTimes:
+    """Times of any number of rounds, evaluated in blocks that keep memory flat; full broadcast shape."""
+    shape = np.broadcast_shapes(batch.shape, context.shape, draft_length.shape)
+    times = RoundTimes(*(np.empty(shape) for _ in RoundTimes._fields))
+    for block in blocks(shape, BLOCK):
+        cost = round_cost(
+            setting,
+            draft,
+            batch=_cut(batch, block, shape),
+            context=_cut(context, block, shape),
+            draft_length=_cut(draft_length, block, shape),
+            speculation_tax=speculation_tax,
+        )
+        for whole, piece in zip(times, cost.times(), strict=True):
+            whole[block] = piece
+    return times
+
+
 @frozen(kw_only=True, eq=False, slots=False)
 class Round:
-    """What speculation buys at every point asked; arrays have the broadcast shape of batch, context, draft length.
+    """What speculation buys at every point asked; times and what follows from them have the broadcast shape.
 
     Attributes
     ----------
     batch, context, draft_length : ndarray
-        What was asked [1], [token], [token].
+        What was asked [1], [token], [token], each in the shape it was given in.
     tokens_per_round : ndarray
-        Ω, bonus token included [token].
+        Ω, bonus token included, in the shape of ``draft_length`` [token].
     times : RoundTimes
         Seconds of a plain step and of the parts of a round [s].
     devices : int
@@ -221,7 +261,7 @@ class Round:
     @property
     def time(self) -> FloatArray:
         """Seconds of a round [s]."""
-        return self.draft_time + self.verify_time + self.overhead_time
+        return self.times.round
 
     @property
     def speedup(self) -> FloatArray:
@@ -274,7 +314,7 @@ class Round:
         rows = []
         cost, total = self.cost, self.time
         if cost.draft_step is not None:
-            for row in cost.draft_step.table[:-1]:
+            for row in cost.draft_step.table:
                 rows.append({"phase": "draft"} | _repeated(row, cost.passes, total))
         for component in cost.once:
             rows.append({"phase": "draft"} | _once(component, cost.drafting, total))
@@ -332,7 +372,7 @@ def speculate(
     model: ModelArchitecture | str | Mapping[str, object],
     hardware: HardwareProfile | str,
     *,
-    draft: Draft | None = None,
+    draft: Draft | ModelArchitecture | str | None = None,
     acceptance: Acceptance | float | None = None,
     draft_length: ArrayLike,
     batch: ArrayLike = 1,
@@ -353,8 +393,8 @@ def speculate(
     ----------
     model, hardware, batch, context, parallelism, routing, dtypes, engine, kv_reread
         As in :func:`step_cost`; B sequences with S cached tokens each.
-    draft : Draft, optional
-        The drafter; an EAGLE-3 head when not given.
+    draft : Draft, str or ModelArchitecture, optional
+        The drafter, its name (``eagle3``, ``mtp``, ``ngram``...) or a draft model; an EAGLE-3 head when not given.
     acceptance : Acceptance or float, optional
         Acceptance of drafted tokens [1]; a published vector for the kind of drafter when not given.
     draft_length : array_like of int
@@ -395,26 +435,14 @@ def speculate(
         engine=engine,
         kv_reread=kv_reread,
     )
-    drafter = Draft.eagle() if draft is None else draft
+    drafter = Draft.of(draft)
     accepted = as_acceptance(acceptance, drafter)
     lengths = checked_numbers("draft_length", draft_length)
     sequences = checked_numbers("batch", batch)
     cached = checked_numbers("context", context)
-    tax = float(checked_numbers("speculation_tax", speculation_tax))
-    shape = np.broadcast_shapes(sequences.shape, cached.shape, lengths.shape)
-    times = RoundTimes(*(np.empty(shape) for _ in RoundTimes._fields))
-    for block in blocks(shape, BLOCK):
-        cost = round_cost(
-            setting,
-            drafter,
-            batch=_cut(sequences, block, shape),
-            context=_cut(cached, block, shape),
-            draft_length=_cut(lengths, block, shape),
-            speculation_tax=tax,
-        )
-        for whole, piece in zip(times, cost.times(), strict=True):
-            whole[block] = piece
-    known = checked_price(price)
+    tax = checked_number("speculation_tax", speculation_tax)
+    checked_shape(batch=sequences, context=cached, draft_length=lengths)
+    times = round_times(setting, drafter, batch=sequences, context=cached, draft_length=lengths, speculation_tax=tax)
     return Round(
         batch=sequences,
         context=cached,
@@ -425,7 +453,7 @@ def speculate(
         draft=drafter,
         acceptance=accepted,
         speculation_tax=tax,
-        price=setting.hardware.price_per_hour if known is None else known,
+        price=setting.hardware.price_per_hour if price is None else checked_number("price", price),
         assumptions=(
             *setting.assumptions,
             *drafter.assumptions_for(setting.model),
@@ -441,9 +469,9 @@ def as_acceptance(value: Acceptance | float | None, draft: Draft) -> Acceptance:
         return draft.default_acceptance
     if isinstance(value, Acceptance):
         return value
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return Acceptance.constant(float(value))
-    raise InputError(f"acceptance must be a number or an Acceptance, got {type(value).__name__}")
+    if is_number(value):
+        return Acceptance.constant(value)
+    raise InputError(f"acceptance must be a number or an Acceptance, got {shorten(value)}")
 
 
 def _cut(array: FloatArray, block: tuple[slice, ...], shape: tuple[int, ...]) -> FloatArray:

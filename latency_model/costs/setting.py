@@ -8,7 +8,7 @@ from typing import TypeVar
 import attrs
 from attrs import field, frozen
 
-from latency_model.errors import InputError
+from latency_model.errors import InputError, shorten
 from latency_model.specs.draft import Draft
 from latency_model.specs.engine import EngineOverheads, load_engine
 from latency_model.specs.hardware import HardwareProfile, load_hardware
@@ -17,7 +17,7 @@ from latency_model.specs.model import ModelArchitecture
 from latency_model.specs.parallelism import Parallelism
 from latency_model.specs.precision import DTypes, quantized
 from latency_model.specs.routing import Routing
-from latency_model.specs.workload import checked_numbers
+from latency_model.specs.workload import checked_number
 
 __all__ = ["Setting"]
 
@@ -76,7 +76,7 @@ class Setting:
             routing=_instance("routing", routing, Routing),
             dtypes=formats,
             engine=load_engine(engine, machine),
-            kv_reread=float(checked_numbers("kv_reread", kv_reread)),
+            kv_reread=checked_number("kv_reread", kv_reread),
         )
 
     def for_draft(self, draft: Draft) -> Setting | None:
@@ -84,7 +84,7 @@ class Setting:
 
         A draft model keeps its own layout, one device per replica unless told otherwise: it does not shrink with the
         target's.  Heads and MTP layers are spread like the target (on its last stage) unless told otherwise, as
-        engines do.  Host time of draft steps is part of the round, so no engine time is added to them here.
+        engines do.  The host time of a draft step is part of the round; only that between layers is added here.
         """
         network = draft.network(self.model)
         if network is None:
@@ -97,7 +97,18 @@ class Setting:
             own = draft.parallelism or Parallelism()
             layout = own if own.dp > 1 else attrs.evolve(own, dp=self.parallelism.dp)
         layout.check(network)
-        return attrs.evolve(self, model=network, parallelism=layout, engine=load_engine("none"))
+        bare = attrs.evolve(load_engine("none"), per_layer=self.engine.per_layer)
+        return attrs.evolve(self, model=network, parallelism=layout, engine=bare)
+
+    @property
+    def fallbacks(self) -> tuple[str, ...]:
+        """Number formats the machine lacks, each with the one it computes in instead."""
+        matrices = [self.model.head]
+        for layer, _ in self.model.layer_kinds:
+            matrices += [matrix for projection, _ in layer.projections() for matrix in projection.matrices]
+        formats = {self.dtypes.arithmetic(matrix.format) for matrix in matrices} | {self.dtypes.activations}
+        peaks = (self.hardware.peak_flops(name, allow_fallback=True) for name in sorted(formats))
+        return tuple(peak.note for peak in peaks if peak.note)
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -107,6 +118,13 @@ class Setting:
             notes += self.routing.assumptions
         if self.parallelism.devices > 1:
             notes += self.parallelism.assumptions
+        if self.parallelism.ep > 1:
+            even = (
+                "experts placed at random, none hot" if self.model.is_moe else "no routed experts: ep changes nothing"
+            )
+            notes.append(even)
+        if self.dtypes.allow_fallback:
+            notes += self.fallbacks
         read = (
             "once for all tokens of a sequence" if self.kv_reread == 0 else f"again for {self.kv_reread:.0%} of tokens"
         )
@@ -118,5 +136,5 @@ def _instance(name: str, value: T | None, kind: type[T]) -> T:
     if value is None:
         return kind()
     if not isinstance(value, kind):
-        raise InputError(f"{name} must be a {kind.__name__}, got {type(value).__name__}")
+        raise InputError(f"{name} must be a {kind.__name__}, got {shorten(value)}")
     return value

@@ -21,9 +21,19 @@ from latency_model.specs.model import ModelArchitecture
 from latency_model.specs.parallelism import Parallelism
 from latency_model.specs.precision import DTypes
 from latency_model.specs.routing import Routing
-from latency_model.specs.workload import checked_numbers
+from latency_model.specs.workload import checked_flag, checked_numbers, checked_shape
 
-__all__ = ["Component", "Part", "Scales", "StepCost", "evaluate", "scaled_host_time", "step_cost", "timed"]
+__all__ = [
+    "COMMUNICATION",
+    "Component",
+    "Part",
+    "Scales",
+    "StepCost",
+    "evaluate",
+    "scaled_host_time",
+    "step_cost",
+    "timed",
+]
 
 FloatArray = NDArray[np.floating[Any]]
 IndexArray = NDArray[np.intp]
@@ -454,10 +464,14 @@ def step_cost(
         engine=engine,
         kv_reread=kv_reread,
     )
+    points = {
+        "batch": checked_numbers("batch", batch),
+        "tokens_per_sequence": checked_numbers("tokens_per_sequence", tokens_per_sequence),
+        "context": checked_numbers("context", context),
+    }
+    checked_shape(**points)
     return evaluate(
         setting,
-        batch=checked_numbers("batch", batch),
-        tokens_per_sequence=checked_numbers("tokens_per_sequence", tokens_per_sequence),
-        context=checked_numbers("context", context),
-        prefill=prefill,
+        **points,
+        prefill=checked_flag("prefill", prefill),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -11,9 +12,17 @@ from attrs import field, frozen
 from numpy.typing import ArrayLike, NDArray
 
 from latency_model.costs.memory import MemoryUse, memory_use
-from latency_model.costs.round import NOT_MODELLED, Round, RoundCost, RoundTimes, as_acceptance, round_cost
+from latency_model.costs.round import (
+    NOT_MODELLED,
+    Round,
+    RoundCost,
+    RoundTimes,
+    as_acceptance,
+    round_cost,
+    round_times,
+)
 from latency_model.costs.setting import Setting
-from latency_model.costs.step import NO_SCALES, Scales
+from latency_model.costs.step import Scales
 from latency_model.decisions.uncertainty import INTERVAL_80, log_deviation, uncertain_scales
 from latency_model.errors import InputError
 from latency_model.formulas.acceptance import acceptance_from_mean_length
@@ -26,7 +35,7 @@ from latency_model.specs.parallelism import Parallelism
 from latency_model.specs.precision import DTypes
 from latency_model.specs.profile import HOST_TIMES
 from latency_model.specs.routing import Routing
-from latency_model.specs.workload import checked_numbers, checked_price
+from latency_model.specs.workload import checked_number, checked_numbers
 
 __all__ = ["Plan", "Switch", "optimize"]
 
@@ -93,7 +102,7 @@ class Plan:
     held_back_by, held_back_share : ndarray
         The term that takes most of the round, and its share [1].
     lever, lever_gain : ndarray
-        The term that, if halved, lowers TPOT most, and by how much [1].
+        The term that, if halved, lowers TPOT most at that draft length, and by how much [1].
     memory : MemoryUse
         What fits.
     """
@@ -136,7 +145,7 @@ class Plan:
 
     @cached_property
     def batch_switches(self) -> tuple[tuple[Switch, ...], ...]:
-        """For each context, the best draft length by ranges of batch from 1 to the largest asked, without gaps."""
+        """For each context, the best draft length by ranges of batch from 1 to the largest asked (4096 at most)."""
         batches, curve = self._batch_curve
         return tuple(_switches(batches, curve[:, column]) for column in range(curve.shape[1]))
 
@@ -158,7 +167,7 @@ class Plan:
         return tuple(_switches(contexts, curve[:, column]) for column in range(curve.shape[1]))
 
     def _curve_over(self, batch: FloatArray, context: FloatArray) -> FloatArray:
-        cost = round_cost(
+        times = round_times(
             self.best.setting,
             self.best.draft,
             batch=batch[..., None],
@@ -166,7 +175,7 @@ class Plan:
             draft_length=self.lengths.astype(float),
             speculation_tax=self.best.speculation_tax,
         )
-        return _speedups(cost, self.best.acceptance.tokens_per_round(self.lengths))
+        return _speedups(times, self.best.acceptance.tokens_per_round(self.lengths))
 
     def rows(self) -> list[dict[str, Any]]:
         """One plain dictionary per (batch, context), SI units, unit in the key."""
@@ -197,9 +206,9 @@ class Plan:
             "plateau_low": self.plateau[..., 0],
             "plateau_high": self.plateau[..., 1],
             "break_even_acceptance": self.break_even_acceptance,
-            "memory_bytes": self.memory.total[..., 0],
-            "fits": self.memory.fits[..., 0],
-            "largest_batch": self.memory.largest_batch[..., 0],
+            "memory_bytes": self.memory.total,
+            "fits": self.memory.fits,
+            "largest_batch": self.memory.largest_batch,
         }
         if price is not None:
             columns["dollars_per_million_tokens"] = price
@@ -207,8 +216,10 @@ class Plan:
         curves = self.curve.reshape(-1, len(self.lengths)).tolist()
         rows = [dict(zip(flat, values, strict=True)) for values in zip(*flat.values(), strict=True)]
         for row, curve in zip(rows, curves, strict=True):
-            row["batch"] = int(row["batch"])
-            row["context_tokens"] = int(row["context_tokens"])
+            for name in ("batch", "context_tokens"):
+                row[name] = int(row[name]) if row[name].is_integer() else row[name]
+            if math.isnan(row["break_even_acceptance"]):
+                row["break_even_acceptance"] = None
             row["curve"] = curve
         return rows
 
@@ -218,9 +229,9 @@ def _outer(batch: FloatArray, context: FloatArray) -> tuple[FloatArray, FloatArr
     return batch.reshape(batch.shape + (1,) * context.ndim), context
 
 
-def _speedups(cost: RoundCost, tokens: FloatArray, scales: Scales = NO_SCALES) -> FloatArray:
+def _speedups(times: RoundTimes, tokens: FloatArray) -> FloatArray:
     """Speedup of every draft length, last axis [1]."""
-    return np.asarray(tokens * cost.baseline.scaled_time(scales) / cost.time(scales))
+    return np.asarray(tokens * times.baseline / times.round)
 
 
 def _switches(points: FloatArray, curve: FloatArray, tolerance: float = 0.0) -> tuple[Switch, ...]:
@@ -252,47 +263,33 @@ def _plateau(curve: FloatArray, best: IntArray) -> IntArray:
     return np.stack((bad_below + 1, bad_above - 1), axis=-1)
 
 
-def _break_even(cost: RoundCost, lengths: IntArray) -> FloatArray:
+def _break_even(times: RoundTimes, lengths: IntArray) -> FloatArray:
     """Lowest constant acceptance at which some draft length pays: Ω(α, γ) = T_round/T_T(B, 1) solved for α [1]."""
-    if len(lengths) == 1:
-        return np.full(cost.time().shape[:-1], np.nan)
-    needed = (cost.time() / cost.baseline.time)[..., 1:]
-    drafts = lengths[1:]
+    needed, drafts = (times.round / times.baseline)[..., 1:], lengths[1:]
     possible = needed <= drafts + 1.0
     solved = acceptance_from_mean_length(np.where(possible, np.maximum(needed, 1.0), 1.0), drafts)
-    lowest = np.where(possible, solved, np.inf).min(axis=-1)
+    lowest = np.where(possible, solved, np.inf).min(axis=-1, initial=np.inf)
     return np.where(np.isinf(lowest), np.nan, lowest)
 
 
-def _at(values: FloatArray, best: IntArray) -> FloatArray:
-    """Pick the best draft length from the last axis."""
-    if values.ndim == 0 or values.shape[-1] == 1:
-        return np.broadcast_to(values[..., 0] if values.ndim else values, best.shape)
-    full = np.broadcast_to(values, (*best.shape, values.shape[-1]))
-    return np.take_along_axis(full, best[..., None], axis=-1)[..., 0]
+def _largest_term(cost: RoundCost) -> tuple[NDArray[np.str_], FloatArray]:
+    """Name and share of the largest term of a round."""
+    terms = cost.terms()
+    stacked = np.stack(np.broadcast_arrays(*terms.values()))
+    return np.array(list(terms))[np.argmax(stacked, axis=0)], np.max(stacked, axis=0) / cost.time()
 
 
-def _largest_term(cost: RoundCost, best: IntArray) -> tuple[NDArray[np.str_], FloatArray]:
-    """Name and share of the largest term of the best round."""
-    terms = {name: _at(seconds, best) for name, seconds in cost.terms().items()}
-    stacked = np.stack(list(terms.values()))
-    largest = np.argmax(stacked, axis=0)
-    share = np.max(stacked, axis=0) / _at(cost.time(), best)
-    return np.array(list(terms))[largest], share
-
-
-def _best_lever(cost: RoundCost, tokens: FloatArray, tpot: FloatArray) -> tuple[NDArray[np.str_], FloatArray]:
-    """The term whose halving lowers TPOT most, the draft length chosen anew, and the relative gain."""
-    gains = [1.0 - (cost.time(scales) / tokens).min(axis=-1) / tpot for scales in LEVERS.values()]
-    stacked = np.stack(gains)
-    return np.array(list(LEVERS))[np.argmax(stacked, axis=0)], np.max(stacked, axis=0)
+def _best_lever(cost: RoundCost) -> tuple[NDArray[np.str_], FloatArray]:
+    """The term whose halving shortens a round most, at the same draft length, and by which part."""
+    gains = np.stack([1.0 - cost.time(scales) / cost.time() for scales in LEVERS.values()])
+    return np.array(list(LEVERS))[np.argmax(gains, axis=0)], np.max(gains, axis=0)
 
 
 def optimize(
     model: ModelArchitecture | str | Mapping[str, object],
     hardware: HardwareProfile | str,
     *,
-    draft: Draft | None = None,
+    draft: Draft | ModelArchitecture | str | None = None,
     acceptance: Acceptance | float | None = None,
     batch: ArrayLike = 1,
     context: ArrayLike = 4096,
@@ -346,54 +343,52 @@ def optimize(
         engine=engine,
         kv_reread=kv_reread,
     )
-    drafter = Draft.eagle() if draft is None else draft
+    drafter = Draft.of(draft)
     accepted = as_acceptance(acceptance, drafter)
-    longest = int(checked_numbers("max_draft_length", max_draft_length))
+    longest = int(checked_number("max_draft_length", max_draft_length))
     sequences, cached = checked_numbers("batch", batch), checked_numbers("context", context)
-    tax = float(checked_numbers("speculation_tax", speculation_tax))
-    known_price = checked_price(price)
+    tax = checked_number("speculation_tax", speculation_tax)
 
     each_batch, each_context = _outer(sequences, cached)
     lengths = np.arange(longest + 1)
-    points: dict[str, Any] = {
-        "batch": each_batch[..., None],
-        "context": each_context[..., None],
-        "draft_length": lengths.astype(float),
-    }
-    cost = round_cost(setting, drafter, **points, speculation_tax=tax)
+    times = round_times(
+        setting,
+        drafter,
+        batch=each_batch[..., None],
+        context=each_context[..., None],
+        draft_length=lengths.astype(float),
+        speculation_tax=tax,
+    )
     tokens = accepted.tokens_per_round(lengths)
-    curve = _speedups(cost, tokens)
+    curve = _speedups(times, tokens)
     best = np.argmax(curve, axis=-1)
-    chosen = best[..., None].astype(float)
+    point = {"batch": each_batch, "context": each_context, "draft_length": best.astype(float)}
 
-    memory = memory_use(setting, drafter, batch=points["batch"], context=points["context"], draft_length=chosen)
+    memory = memory_use(setting, drafter, **point)
     if not memory.fits.any():
-        raise InputError(_nothing_fits(setting, memory, points))
+        raise InputError(_nothing_fits(setting, memory, point))
 
+    cost = round_cost(setting, drafter, **point, speculation_tax=tax)
+    uncertain = list(uncertain_scales(cost, setting))
+    up, down = (accepted.shifted(side).tokens_per_round(lengths)[best] for side in (1.0, -1.0))
+    from_acceptance = np.log(up / down) / 2.0
+    speed_deviation = np.hypot(
+        log_deviation(lambda scales: cost.baseline.scaled_time(scales) / cost.time(scales), uncertain), from_acceptance
+    )
+    tpot_deviation = np.hypot(log_deviation(cost.time, uncertain), from_acceptance)
+    spread, tpot_spread = np.exp(INTERVAL_80 * speed_deviation), np.exp(INTERVAL_80 * tpot_deviation)
     round_ = Round(
-        batch=each_batch,
-        context=each_context,
-        draft_length=chosen[..., 0],
+        **point,
         tokens_per_round=tokens[best],
-        times=RoundTimes(*(_at(seconds, best) for seconds in cost.times())),
+        times=RoundTimes(*(np.broadcast_to(part, best.shape) for part in cost.times())),
         setting=setting,
         draft=drafter,
         acceptance=accepted,
         speculation_tax=tax,
-        price=setting.hardware.price_per_hour if known_price is None else known_price,
+        price=setting.hardware.price_per_hour if price is None else checked_number("price", price),
     )
-    uncertain = list(uncertain_scales(cost, setting))
-    reach = tokens[best]
-    up, down = (accepted.shifted(side).tokens_per_round(lengths)[best] for side in (1.0, -1.0))
-    from_acceptance = np.log(up / down) / 2.0
-    speed_deviation = np.hypot(
-        log_deviation(lambda s: reach * _at(cost.baseline.scaled_time(s), best) / _at(cost.time(s), best), uncertain),
-        from_acceptance,
-    )
-    tpot_deviation = np.hypot(log_deviation(lambda s: _at(cost.time(s), best), uncertain), from_acceptance)
-    held_back_by, held_back_share = _largest_term(cost, best)
-    lever, lever_gain = _best_lever(cost, tokens, round_.tpot)
-    spread, tpot_spread = np.exp(INTERVAL_80 * speed_deviation), np.exp(INTERVAL_80 * tpot_deviation)
+    held_back_by, held_back_share = _largest_term(cost)
+    lever, lever_gain = _best_lever(cost)
     return Plan(
         best=round_,
         lengths=lengths,
@@ -403,7 +398,7 @@ def optimize(
         tpot_low=round_.tpot / tpot_spread,
         tpot_high=round_.tpot * tpot_spread,
         plateau=_plateau(curve, best),
-        break_even_acceptance=_break_even(cost, lengths),
+        break_even_acceptance=_break_even(times, lengths),
         held_back_by=held_back_by,
         held_back_share=held_back_share,
         lever=lever,

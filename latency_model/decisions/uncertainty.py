@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from latency_model.costs.round import RoundCost
 from latency_model.costs.setting import Setting
-from latency_model.costs.step import Scales
+from latency_model.costs.step import COMMUNICATION, Scales
 from latency_model.specs.profile import HOST_TIMES
 
 __all__ = ["INTERVAL_80", "log_deviation", "uncertain_scales"]
@@ -19,6 +20,8 @@ FloatArray = NDArray[np.floating[Any]]
 
 #: Standard deviations on each side of an 80 % interval of a normal distribution.
 INTERVAL_80 = 1.2815515655446004
+#: Groups of operations that move bytes through the device's memory.
+MEMORY_GROUPS = ("weights", "experts", "KV", "state", "activations")
 
 
 def uncertain_scales(cost: RoundCost, setting: Setting) -> Iterator[tuple[tuple[str, str], float]]:
@@ -30,24 +33,36 @@ def uncertain_scales(cost: RoundCost, setting: Setting) -> Iterator[tuple[tuple[
     for step in filter(None, (cost.verify, cost.draft_step)):
         for _, component in step.operations():
             kinds.setdefault(component.operation.kind, set()).add(component.operation.dtype)
-    hardware, fallback = setting.hardware, setting.dtypes.allow_fallback
     for kind, dtypes in kinds.items():
-        blocks = [
-            hardware.efficiency(kind, hardware.peak_flops(dtype, allow_fallback=fallback).dtype) for dtype in dtypes
-        ]
-        communicates = kind in ("all_reduce", "all_to_all", "p2p")
-        # The latency of a message is its compute term: see costs.step.Component.
-        fixed = ("compute" if communicates else "overhead", "overhead_uncertainty")
-        for part, attribute in (("compute", "compute_uncertainty"), ("memory", "memory_uncertainty"), fixed):
-            if communicates and attribute == "compute_uncertainty":
-                continue
-            yield (kind, part), max(getattr(block, attribute) for block in blocks)
+        yield from _kernel_terms(kind, dtypes, setting)
     for part in HOST_TIMES:
         yield ("engine", part), getattr(setting.engine, part).uncertainty
-    machine = max(hardware.memory_bandwidth.uncertainty, 0.0)
-    if machine > 0:
-        for group in ("weights", "experts", "KV", "state", "activations"):
-            yield (group, "memory"), machine
+    for group in MEMORY_GROUPS:
+        yield (group, "memory"), setting.hardware.memory_bandwidth.uncertainty
+    if setting.hardware.link_bandwidth is not None:
+        yield ("communication", "memory"), setting.hardware.link_bandwidth.uncertainty
+
+
+def _kernel_terms(kind: str, dtypes: set[str], setting: Setting) -> Iterator[tuple[tuple[str, str], float]]:
+    """The constants of one kind of kernel; of several number formats the least certain counts."""
+    hardware, fallback = setting.hardware, setting.dtypes.allow_fallback
+    if kind in COMMUNICATION:
+        blocks = [hardware.efficiency(kind, dtype) for dtype in dtypes]
+        # The latency of a message is its compute term: see costs.step.Component.
+        yield (kind, "compute"), max(block.overhead_uncertainty for block in blocks)
+        yield (kind, "memory"), max(block.memory_uncertainty for block in blocks)
+        return
+    peaks = [hardware.peak_flops(dtype, allow_fallback=fallback) for dtype in dtypes]
+    reached = [hardware.efficiency(kind, peak.dtype) for peak in peaks]
+    yield (
+        (kind, "compute"),
+        max(
+            math.hypot(block.compute_uncertainty, peak.quantity.uncertainty)
+            for block, peak in zip(reached, peaks, strict=True)
+        ),
+    )
+    yield (kind, "memory"), max(block.memory_uncertainty for block in reached)
+    yield (kind, "overhead"), max(block.overhead_uncertainty for block in reached)
 
 
 def log_deviation(quantity: Callable[[Scales], FloatArray], terms: list[tuple[tuple[str, str], float]]) -> FloatArray:

@@ -29,6 +29,7 @@ from latency_model.formulas.draft_length import (
 from latency_model.formulas.parallel import (
     all_reduce_time,
     all_to_all_time,
+    busiest_rank_experts,
     hot_expert_imbalance,
     rank_imbalance,
 )
@@ -49,6 +50,7 @@ __all__ = [
     "best_draft_length",
     "break_even_acceptance",
     "break_even_tokens",
+    "busiest_rank_experts",
     "conditional_from_survival",
     "crossover_tokens",
     "distinct_experts",

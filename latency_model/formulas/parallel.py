@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -9,7 +11,7 @@ from latency_model.errors import InputError
 from latency_model.formulas.domain import Array, quantity
 from latency_model.formulas.roofline import p_norm
 
-__all__ = ["all_reduce_time", "all_to_all_time", "hot_expert_imbalance", "rank_imbalance"]
+__all__ = ["all_reduce_time", "all_to_all_time", "busiest_rank_experts", "hot_expert_imbalance", "rank_imbalance"]
 
 
 def hot_expert_imbalance(share: ArrayLike, num_experts: ArrayLike, ranks: ArrayLike) -> Array:
@@ -92,6 +94,69 @@ def rank_imbalance(expert_cv: ArrayLike, num_experts: ArrayLike, ranks: ArrayLik
     spread = quantity("expert_cv", expert_cv) ** 2 * group / experts
     noise = 1.0 / quantity("tokens_per_rank", tokens_per_rank, strict=True)
     return 1.0 + np.sqrt((spread + noise) * 2.0 * np.log(group))
+
+
+def busiest_rank_experts(distinct: ArrayLike, num_experts: ArrayLike, ranks: ArrayLike) -> Array:
+    r"""Distinct experts on the rank that holds most of those a step touches.
+
+    .. math:: U_{max} = \sum_{m=1}^{N}\left[1 - P(X < m)^G\right], \qquad X \sim \text{Binomial}(N = E/G,\; U/E)
+
+    Parameters
+    ----------
+    distinct : array_like
+        Distinct experts U [experts] that the step touches over all ranks, at most E.
+    num_experts : array_like
+        Routed experts in the layer E [experts].
+    ranks : array_like
+        Expert-parallel ranks G [ranks], each with its equal share of the experts (rounded up).
+
+    Returns
+    -------
+    ndarray or float64
+        Expected experts [experts] on the fullest rank: U itself on one rank, E/G once all are touched.
+
+    Notes
+    -----
+    Experts are placed at random and touched independently. A step waits for this rank, so at small batches it loads
+    two or three times the mean U/G even where no expert is hot.
+
+    Source: latency-model equation sheet, section 10 (derived: the mean of the largest of G binomial counts).
+
+    Examples
+    --------
+    >>> float(busiest_rank_experts(8.0, 256, 8))  # 1 on average
+    2.54
+    """
+    experts = quantity("num_experts", num_experts, low=1.0)
+    group = quantity("ranks", ranks, low=1.0)
+    _fits(group, experts)
+    touched = quantity("distinct", distinct)
+    if np.any(touched > experts * (1.0 + 1e-12)):
+        raise InputError(f"distinct must be at most num_experts, got {np.max(touched):g} of {np.min(experts):g}")
+    held = np.ceil(experts / group)
+    share = np.minimum(touched / experts, 1.0)
+    with np.errstate(divide="ignore"):
+        log_used, log_idle = np.log(share), np.log1p(-share)
+    tail: Array = np.zeros(np.broadcast_shapes(np.shape(share), np.shape(held)))
+    fullest: Array = np.zeros_like(tail)
+    # P(X ≥ m) from the top: of small numbers nothing is lost.
+    for m in range(int(np.fmax.reduce(held, axis=None, initial=0.0)), 0, -1):
+        with np.errstate(invalid="ignore"):  # NaN arguments, and 0 · log 0 where none of the experts is idle
+            ways = np.vectorize(_log_choose)(held, m)
+            idle = np.where(m < held, (held - m) * log_idle, 0.0)
+            chance = np.where(m <= held, np.exp(ways + m * log_used + idle), 0.0)
+        tail = np.minimum(tail + chance, 1.0)
+        with np.errstate(divide="ignore"):
+            fullest = fullest - np.expm1(group * np.log1p(-tail))
+    fullest = np.where(group == 1.0, touched, fullest)
+    return np.where(np.isnan(touched + held), np.nan, fullest)[()]
+
+
+def _log_choose(held: float, used: int) -> float:
+    """Logarithm of the number of ways to pick ``used`` of ``held`` experts; 0 where there are not so many."""
+    if not used <= held:  # NaN included
+        return 0.0
+    return math.lgamma(held + 1.0) - math.lgamma(used + 1.0) - math.lgamma(held - used + 1.0)
 
 
 def all_reduce_time(

@@ -16,6 +16,7 @@ from latency_model.formulas.acceptance import (
     conditional_from_survival,
     survival_from_conditional,
 )
+from latency_model.specs.workload import checked_numbers, is_integer, is_number
 
 __all__ = ["Acceptance"]
 
@@ -30,20 +31,29 @@ MIXTURE_POSITIONS = 64
 def _probabilities(form: str, values: Sequence[float]) -> tuple[float, ...]:
     """Check a list of probabilities; ``form`` names it in errors."""
     try:
-        numbers = tuple(float(value) for value in values)
-    except (TypeError, ValueError):
+        given = tuple(values)
+        if not all(map(is_number, given)):
+            raise TypeError
+        numbers = tuple(float(value) for value in given)
+    except (TypeError, OverflowError):
         raise InputError(f"acceptance: {form} must be numbers from 0 to 1, got {shorten(values)}") from None
     if not 1 <= len(numbers) <= 1024:
         raise InputError(f"acceptance: {form} must have 1 to 1024 positions, got {len(numbers)}")
     for number in numbers:
         if not 0.0 <= number <= 1.0:
-            hint = f"; write {number / 100:g} for {number:g} %" if 1.0 < number <= 100.0 else ""
+            hint = f"; write {number / 100:g} for {number:g} %" if 10.0 <= number <= 100.0 else ""
             raise InputError(f"acceptance: {form} must be from 0 to 1, got {number:g}{hint}")
     return numbers
 
 
 def _conditionals(values: Sequence[float]) -> tuple[float, ...]:
     return _probabilities("conditionals", values)
+
+
+def _deviation(value: float) -> float:
+    if not (is_number(value) and 0.0 <= value <= 1.0):
+        raise InputError(f"acceptance: uncertainty must be a number from 0 to 1, got {shorten(value)}")
+    return float(value)
 
 
 @frozen(kw_only=True)
@@ -73,7 +83,7 @@ class Acceptance:
     """
 
     conditionals: tuple[float, ...] = field(converter=_conditionals)
-    uncertainty: float = TYPICAL_UNCERTAINTY
+    uncertainty: float = field(default=TYPICAL_UNCERTAINTY, converter=_deviation)
     assumptions: tuple[str, ...] = ()
 
     @classmethod
@@ -104,10 +114,9 @@ class Acceptance:
     @classmethod
     def mean_length(cls, tokens: float, *, draft_length: int) -> Acceptance:
         """From tokens per round including the bonus token (vLLM mean acceptance length, SGLang accept length)."""
-        whole = isinstance(draft_length, int) and not isinstance(draft_length, bool) and 1 <= draft_length <= 1024
-        if not whole:
+        if not (is_integer(draft_length) and 1 <= draft_length <= 1024):
             raise InputError(f"acceptance: draft_length must be an integer from 1 to 1024, got {shorten(draft_length)}")
-        if isinstance(tokens, bool) or not isinstance(tokens, int | float) or not 1.0 <= tokens <= draft_length + 1:
+        if not (is_number(tokens) and 1.0 <= tokens <= draft_length + 1):
             raise InputError(
                 f"acceptance: mean length must be from 1 to draft_length + 1 = {draft_length + 1}, "
                 f"got {shorten(tokens)}; it counts the bonus token"
@@ -126,14 +135,22 @@ class Acceptance:
         >>> round(float(both.tokens_per_round(2)), 6)  # the mean of 2.71 and 1.11, not Ω of the mean
         1.91
         """
-        weights = np.array([weight for weight, _ in parts], dtype=float)
+        try:
+            classes = [(float(weight), part) for weight, part in parts]
+        except (TypeError, ValueError, OverflowError):
+            raise InputError(
+                f"acceptance: a mixture needs pairs of weight and Acceptance, got {shorten(parts)}"
+            ) from None
+        weights = np.array([weight for weight, _ in classes])
+        if not all(isinstance(part, Acceptance) for _, part in classes):
+            raise InputError(f"acceptance: a mixture needs pairs of weight and Acceptance, got {shorten(classes)}")
         if not weights.size or not np.isfinite(weights).all() or (weights < 0).any() or not weights.sum() > 0:
             raise InputError("acceptance: a mixture needs at least one part and weights ≥ 0 that are not all 0")
-        survivals = np.stack([part.survivals(MIXTURE_POSITIONS) for _, part in parts])
+        survivals = np.stack([part.survivals(MIXTURE_POSITIONS) for _, part in classes])
         mean = weights @ survivals / weights.sum()
         return cls(
             conditionals=tuple(conditional_from_survival(mean).tolist()),
-            uncertainty=float(np.sqrt(weights**2 @ [p.uncertainty**2 for _, p in parts]) / weights.sum()),
+            uncertainty=float(np.sqrt(weights**2 @ [p.uncertainty**2 for _, p in classes]) / weights.sum()),
         )
 
     @classmethod
@@ -170,7 +187,7 @@ class Acceptance:
 
     def tokens_per_round(self, draft_length: ArrayLike) -> FloatArray:
         """Ω = 1 + Σ_{i ≤ γ} s_i, bonus token included, same shape as ``draft_length`` [token]."""
-        lengths = np.asarray(draft_length, dtype=np.int64)
+        lengths = checked_numbers("draft_length", draft_length).astype(np.int64)
         longest = int(lengths.max(initial=0))
         totals = np.concatenate(([1.0], 1.0 + np.cumsum(self.survivals(longest))))
         return totals[lengths]

@@ -11,13 +11,16 @@ from latency_model.specs.acceptance import Acceptance
 from latency_model.specs.model import (
     Attention,
     DenseMLP,
+    LatentAttention,
     Layer,
     Matrix,
+    Mixer,
     ModelArchitecture,
     MoE,
     Projection,
 )
 from latency_model.specs.parallelism import Parallelism
+from latency_model.specs.workload import is_integer, is_number
 
 __all__ = ["KINDS", "Draft"]
 
@@ -74,6 +77,13 @@ EAGLE3_VOCABULARY = 32000
 #: reports a 35 % loss for a draft too big for a mixture's active size; the threshold itself is assumed.
 LARGE_DRAFT = 0.15
 HEAD_DIM = 128
+SIZES = {
+    "layers": (1, 1000),
+    "intermediate_size": (1, 10**8),
+    "vocabulary": (1, 10**8),
+    "features": (0, 1000),
+    "kv_budget": (1, 10**9),
+}
 KV_HEADS = 8
 
 
@@ -123,19 +133,21 @@ class Draft:
     assumptions: tuple[str, ...] = field(default=(), eq=False)
 
     def __attrs_post_init__(self) -> None:
+        if self.kind not in PUBLISHED_ACCEPTANCE:
+            raise InputError(f"draft kind {shorten(self.kind)} is not known; {nearest(str(self.kind), KINDS)}")
         problems = Problems(f"draft {self.kind}")
-        for name, lowest in (
-            ("layers", 1),
-            ("intermediate_size", 1),
-            ("vocabulary", 1),
-            ("features", 0),
-            ("kv_budget", 1),
-        ):
+        for name, (lowest, highest) in SIZES.items():
             value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < lowest):
-                problems.add(name, f"must be an integer of at least {lowest}", value)
-        if not (isinstance(self.host_time, int | float) and 0.0 <= self.host_time < 60.0):
+            if value is not None and not (is_integer(value) and lowest <= value <= highest):
+                problems.add(name, f"must be an integer from {lowest} to {highest}", value)
+        if not (is_number(self.host_time) and 0.0 <= self.host_time < 60.0):
             problems.add("host_time", "must be seconds from 0 to 60", self.host_time)
+        if self.parallelism is not None and not isinstance(self.parallelism, Parallelism):
+            problems.add("parallelism", "must be a Parallelism", self.parallelism)
+        if (self.kind == "model") != isinstance(self.architecture, ModelArchitecture):
+            problems.add(
+                "architecture", "must be a ModelArchitecture for a draft model and nothing else", self.architecture
+            )
         problems.raise_if_any()
 
     @classmethod
@@ -145,7 +157,7 @@ class Draft:
             raise InputError(
                 f"draft model must be a ModelArchitecture, got {shorten(architecture)}; load_model reads one"
             )
-        ranks = "one device" if parallelism is None else parallelism.describe()
+        ranks = parallelism.describe() if isinstance(parallelism, Parallelism) else "one device"
         return cls(
             kind="model",
             architecture=architecture,
@@ -167,11 +179,11 @@ class Draft:
         and has its own LM head over 32,000 frequent tokens; version 1 and 2 use the target's LM head.
         """
         if version not in (1, 2, 3):
-            raise InputError(f"draft eagle: version must be 1, 2 or 3, got {version!r}")
+            raise InputError(f"draft eagle: version must be 1, 2 or 3, got {shorten(version)}")
         newest = version == 3
         if newest and vocabulary is None:
             vocabulary = EAGLE3_VOCABULARY
-        assumptions = [f"EAGLE head of {layers} layer{'s' if layers > 1 else ''}, as wide as the target"]
+        assumptions = [f"EAGLE head of {_layers(layers)}, as wide as the target"]
         if newest:
             assumptions.append(f"its LM head has {vocabulary} rows")
         return cls(
@@ -193,11 +205,8 @@ class Draft:
     @classmethod
     def ngram(cls, *, host_time: float = NGRAM_HOST_TIME) -> Draft:
         """Prompt lookup or suffix matching: no network, only host time per round [s]."""
-        return cls(
-            kind="ngram",
-            host_time=host_time,
-            assumptions=(f"proposals take {host_time * 1e6:.0f} µs a round",),
-        )
+        built = cls(kind="ngram", host_time=host_time)
+        return evolve(built, assumptions=(f"proposals take {host_time * 1e6:.0f} µs a round",))
 
     @classmethod
     def parallel(
@@ -215,7 +224,7 @@ class Draft:
             intermediate_size=intermediate_size,
             vocabulary=vocabulary,
             parallelism=parallelism,
-            assumptions=(f"block drafter of {layers} layer{'s' if layers > 1 else ''}, one pass a round",),
+            assumptions=(f"block drafter of {_layers(layers)}, one pass a round",),
         )
 
     @classmethod
@@ -228,6 +237,23 @@ class Draft:
         )
 
     @classmethod
+    def of(cls, value: Draft | ModelArchitecture | str | None) -> Draft:
+        """The drafter a caller means: given, named, a draft model, or an EAGLE-3 head for None.
+
+        >>> Draft.of("ngram") == Draft.ngram()
+        True
+        """
+        if value is None:
+            return cls.eagle()
+        if isinstance(value, Draft):
+            return value
+        if isinstance(value, ModelArchitecture):
+            return cls.model(value)
+        if isinstance(value, str):
+            return cls.parse(value)
+        raise InputError(f"draft must be a Draft, a name or a ModelArchitecture, got {shorten(value)}")
+
+    @classmethod
     def parse(cls, text: str, *, architecture: ModelArchitecture | None = None) -> Draft:
         """Read a name such as ``eagle3`` or ``nextn``; an architecture makes it a draft model."""
         if architecture is not None:
@@ -235,7 +261,7 @@ class Draft:
         name = KINDS.get(str(text).strip().lower())
         if name is None:
             raise InputError(
-                f"draft {shorten(text)} is not known; {nearest(str(text), KINDS)}, or give a draft model's config"
+                f"draft {shorten(text)} is not known; {nearest(str(text), KINDS)} (or give a draft model's config)"
             )
         if name in ("eagle", "eagle3"):
             return cls.eagle(version=3 if name == "eagle3" else 1)
@@ -294,28 +320,24 @@ class Draft:
             name="feature_fusion", matrices=(Matrix(name="fc", inputs=self.features * width, outputs=width),)
         )
 
-    def own_weight_bytes(self, target: ModelArchitecture) -> float:
-        """Bytes of weights the drafter adds to the target's [B]; what it shares is not counted again."""
-        if self.kind in ("ngram", "self_speculation"):
-            return 0.0
-        network = self.network(target)
-        if network is None:
-            return 0.0
-        if self.kind == "model":
-            return network.weight_bytes
-        fusion = self.feature_fusion(target)
-        extra = 0.0 if fusion is None else fusion.bytes
-        own_head = network.head.bytes if self.vocabulary else 0.0
-        return extra + own_head + sum(layer.weight_bytes * count for layer, count in network.layer_kinds)
+
+def _layers(number: int) -> str:
+    return "1 layer" if number == 1 else f"{shorten(number)} layers"
 
 
 def _mtp_layer(target: ModelArchitecture) -> Layer:
-    """The target's last layer behind the map that joins embedding and hidden state (2h → h)."""
+    """A layer like the target's last, with full attention, behind the map that joins embedding and state (2h → h)."""
     width = target.hidden_size
     join = Matrix(name="eh_proj", inputs=2 * width, outputs=width)
-    last = target.layers[-1]
     joined = DenseMLP(projections=(Projection(name="join", matrices=(join,)),), vectors=2 * width)
-    return evolve(last, feed_forward=(joined, *last.feed_forward))
+    last = target.layers[-1]
+    mixer = next((layer.mixer for layer in reversed(target.layers) if _sees_everything(layer.mixer)), last.mixer)
+    blocks = next((layer.feed_forward for layer in reversed(target.layers) if layer.feed_forward), ())
+    return evolve(last, mixer=mixer, feed_forward=(joined, *blocks))
+
+
+def _sees_everything(mixer: Mixer | None) -> bool:
+    return isinstance(mixer, LatentAttention) or (isinstance(mixer, Attention) and mixer.window is None)
 
 
 def _head_layer(target: ModelArchitecture, intermediate_size: int | None) -> Layer:

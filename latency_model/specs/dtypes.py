@@ -56,7 +56,7 @@ COMPUTE_FALLBACK = {
     "fp16": ("bf16", "fp32"),
     "fp8": ("bf16", "fp16", "fp32"),
     "int8": ("bf16", "fp16", "fp32"),
-    "fp4": ("fp8", "bf16", "fp16", "fp32"),
+    "fp4": ("bf16", "fp16", "fp32"),  # engines unpack 4-bit floats and multiply in 16 bits
     "int4": ("int8", "bf16", "fp16", "fp32"),
 }
 

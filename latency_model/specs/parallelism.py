@@ -10,10 +10,16 @@ from numpy.typing import NDArray
 
 from latency_model.errors import Problems
 from latency_model.specs.model import Attention, LatentAttention, ModelArchitecture, MoE, RecurrentMixer
+from latency_model.specs.workload import is_integer
 
 __all__ = ["Parallelism"]
 
 FloatArray = NDArray[np.floating[Any]]
+
+
+def _plain(size: object) -> object:
+    """Turn numpy's integers into Python's."""
+    return int(size) if is_integer(size) else size  # type: ignore[call-overload]
 
 
 @frozen(kw_only=True)
@@ -28,7 +34,7 @@ class Parallelism:
         Expert-parallel ranks; they are the ``tp * dp`` ranks of one pipeline stage, or a divisor of them [1].
         With ``ep = 1`` routed experts are split by width over those ranks instead.
     pp : int
-        Pipeline stages [1].
+        Pipeline stages [1]; with more than one, a batch is one micro-batch and every stage is busy with another.
     dp : int
         Replicas of the attention layers, each serving its share of the batch [1].
 
@@ -45,16 +51,16 @@ class Parallelism:
     ('one device (tp = ep = pp = dp = 1)',)
     """
 
-    tp: int = field(default=1)
-    ep: int = field(default=1)
-    pp: int = field(default=1)
-    dp: int = field(default=1)
+    tp: int = field(default=1, converter=_plain)
+    ep: int = field(default=1, converter=_plain)
+    pp: int = field(default=1, converter=_plain)
+    dp: int = field(default=1, converter=_plain)
 
     def __attrs_post_init__(self) -> None:
         problems = Problems("parallelism")
         for name in ("tp", "ep", "pp", "dp"):
             size = getattr(self, name)
-            if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= 65536:
+            if not is_integer(size) or not 1 <= size <= 65536:
                 problems.add(name, "must be an integer from 1 to 65536", size)
         problems.raise_if_any()
         if (self.tp * self.dp) % self.ep:
@@ -85,10 +91,7 @@ class Parallelism:
         """What this layout takes for granted."""
         if self.devices == 1:
             return ("one device (tp = ep = pp = dp = 1)",)
-        notes = ["all ranks reach each other at the profile's link bandwidth"]
-        if self.ep > 1:
-            notes.append("experts spread evenly over ranks (no hot expert)")
-        return tuple(notes)
+        return ("all ranks reach each other at the profile's link bandwidth",)
 
     def check(self, model: ModelArchitecture) -> None:
         """Raise one :class:`InputError` naming everything in ``model`` that these ranks cannot divide."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import attrs
 from attrs import field, frozen
 
-from latency_model.errors import InputError, nearest
+from latency_model.errors import InputError, nearest, shorten
 from latency_model.specs.dtypes import canonical_dtype, dtype_bytes
 from latency_model.specs.model import (
     DenseMLP,
@@ -19,19 +19,36 @@ from latency_model.specs.model import (
     Projection,
 )
 from latency_model.specs.quantization import FORMATS, WeightFormat, weight_format
+from latency_model.specs.workload import checked_flag
 
 __all__ = ["DTypes", "quantized"]
+
+
+def _flag(value: object) -> bool:
+    return checked_flag("dtypes: allow_fallback", value)
 
 
 def _optional_dtype(name: str | None) -> str | None:
     return None if name is None else canonical_dtype(name)
 
 
+#: Names of methods and layouts that mean one of the formats.
+METHODS = {"awq": "int4", "gptq": "int4", "w4a16": "int4", "w8a8": "int8", "fp4": "nvfp4", "half": "fp16"}
+
+
 def _known_format(name: str | None) -> str | None:
     if name is None:
         return None
-    text = str(name).strip().lower()
-    return text if text in FORMATS else weight_format(canonical_dtype(text)).name
+    if not isinstance(name, str):
+        raise InputError(f"dtypes: weights must be the name of a format, got {shorten(name)}")
+    text = name.strip().lower()
+    text = METHODS.get(text, text)
+    if text in FORMATS:
+        return text
+    try:
+        return weight_format(canonical_dtype(text)).name
+    except InputError:
+        return weight_format(text).name
 
 
 @frozen(kw_only=True)
@@ -59,12 +76,20 @@ class DTypes:
     weights: str | None = field(default=None, converter=_known_format)
     kv: str | None = field(default=None, converter=_optional_dtype)
     activations: str = field(default="bf16", converter=canonical_dtype)
-    allow_fallback: bool = False
+    allow_fallback: bool = field(default=False, converter=_flag)
 
     @property
     def activation_bytes(self) -> float:
         """Bytes of one activation element [B]."""
         return dtype_bytes(self.activations)
+
+    def arithmetic(self, weights: WeightFormat) -> str:
+        """Format a matrix is multiplied in: 16-bit weights follow the activations, others have their own.
+
+        >>> DTypes(activations="fp16").arithmetic(FORMATS["bf16"])
+        'fp16'
+        """
+        return self.activations if weights.compute in ("bf16", "fp16") else weights.compute
 
     @classmethod
     def of(cls, value: DTypes | Mapping[str, object] | str | None) -> DTypes:

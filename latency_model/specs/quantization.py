@@ -6,7 +6,7 @@ import math
 
 from attrs import frozen
 
-from latency_model.errors import InputError, nearest
+from latency_model.errors import InputError, nearest, shorten
 
 __all__ = ["FORMATS", "WeightFormat", "weight_format"]
 
@@ -77,4 +77,4 @@ def weight_format(name: str) -> WeightFormat:
     try:
         return FORMATS[name]
     except (KeyError, TypeError):
-        raise InputError(f"weight format {name!r} is not known; {nearest(str(name), FORMATS)}") from None
+        raise InputError(f"weight format {shorten(name)} is not known; {nearest(str(name), FORMATS)}") from None

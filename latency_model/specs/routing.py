@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from attrs import field, frozen
 
-from latency_model.errors import InputError
+from latency_model.errors import InputError, shorten
+from latency_model.specs.workload import is_number
 
 __all__ = ["Routing"]
 
@@ -16,8 +17,8 @@ TYPICAL_STICKINESS = 0.230
 
 
 def _unit_interval(name: str, value: float | None) -> None:
-    if value is not None and not (isinstance(value, int | float) and 0.0 <= value <= 1.0):
-        raise InputError(f"routing: {name} must be a number from 0 to 1, got {value!r}")
+    if not (is_number(value) and 0.0 <= float(value) <= 1.0):  # type: ignore[arg-type]
+        raise InputError(f"routing: {name} must be a number from 0 to 1, got {shorten(value)}")
 
 
 def _or_typical_persistence(value: float | None) -> float:
@@ -57,8 +58,8 @@ class Routing:
     def __attrs_post_init__(self) -> None:
         _unit_interval("persistence", self.persistence)
         _unit_interval("stickiness", self.stickiness)
-        if not (isinstance(self.popularity_cv, int | float) and 0.0 <= self.popularity_cv <= 16.0):
-            raise InputError(f"routing: popularity_cv must be a number from 0 to 16, got {self.popularity_cv!r}")
+        if not (is_number(self.popularity_cv) and 0.0 <= self.popularity_cv <= 16.0):
+            raise InputError(f"routing: popularity_cv must be a number from 0 to 16, got {shorten(self.popularity_cv)}")
         typical = (self.persistence, self.stickiness) == (TYPICAL_PERSISTENCE, TYPICAL_STICKINESS)
         notes = ["routing persistence .114 and stickiness .230 as in a public Qwen3.6 code trace"] if typical else []
         if self.popularity_cv == 0.0:

@@ -2,31 +2,52 @@
 
 from __future__ import annotations
 
-from typing import Any
+from numbers import Integral, Real
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from latency_model.errors import InputError, shorten
 
-__all__ = ["checked_numbers", "checked_price"]
+__all__ = ["checked_flag", "checked_number", "checked_numbers", "checked_shape", "is_integer", "is_number"]
 
 FloatArray = NDArray[np.floating[Any]]
 
-#: (rule in words, lowest value, highest value, integer)
-RULES: dict[str, tuple[str, float, float, bool]] = {
-    "batch": ("must be at least 1 sequence", 1.0, 1e9, False),
-    "context": ("must be at least 0 cached tokens", 0.0, 1e12, False),
-    "tokens_per_sequence": ("must be at least 1 token", 1.0, 1e9, False),
-    "draft_length": ("must be an integer from 0 to 1024", 0.0, 1024.0, True),
-    "max_draft_length": ("must be an integer from 0 to 256", 0.0, 256.0, True),
-    "speculation_tax": ("must be a fraction from 0 to 1", 0.0, 1.0, False),
-    "kv_reread": ("must be from 0 (KV read once) to 1 (re-read for every token)", 0.0, 1.0, False),
+
+class Rule(NamedTuple):
+    """What an argument must be, in words and in numbers."""
+
+    words: str
+    lowest: float
+    highest: float
+    whole: bool = False
+
+
+RULES = {
+    "batch": Rule("must be at least 1 sequence", 1.0, 1e9),
+    "context": Rule("must be at least 0 cached tokens", 0.0, 1e12),
+    "tokens_per_sequence": Rule("must be at least 1 token", 1.0, 1e9),
+    "draft_length": Rule("must be an integer from 0 to 1024", 0.0, 1024.0, whole=True),
+    "max_draft_length": Rule("must be an integer from 0 to 256", 0.0, 256.0, whole=True),
+    "speculation_tax": Rule("must be a fraction from 0 to 1", 0.0, 1.0),
+    "kv_reread": Rule("must be from 0 (KV read once) to 1 (re-read for every token)", 0.0, 1.0),
+    "price": Rule("must be a number of $/h from 0", 0.0, 1e9),
 }
 
 
+def is_number(value: object) -> bool:
+    """Whether ``value`` is one real number, Python's or numpy's; a truth value is not."""
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def is_integer(value: object) -> bool:
+    """Whether ``value`` is one whole number, Python's or numpy's; a truth value is not."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
 def checked_numbers(name: str, values: ArrayLike) -> FloatArray:
-    """Turn ``values`` into a float array, or raise one sentence that names the rule it breaks.
+    """Copy ``values`` into a float array, or raise one sentence that names the rule it breaks.
 
     Examples
     --------
@@ -36,26 +57,61 @@ def checked_numbers(name: str, values: ArrayLike) -> FloatArray:
     Traceback (most recent call last):
     latency_model.errors.InputError: batch must be at least 1 sequence, got 0
     """
-    rule, lowest, highest, whole = RULES[name]
+    rule = RULES[name]
     try:
-        array = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError(f"{name} {rule}, got {shorten(values)}") from None
-    ok = (array >= lowest) & (array <= highest)
-    if whole:
-        ok &= array == np.floor(array)
+        given = np.asarray(values)
+        if given.dtype.kind not in "iufO" or (given.dtype.kind == "O" and not all(map(is_number, given.flat))):
+            raise TypeError
+        array = np.array(given, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(f"{name} {rule.words}, got {shorten(values)}") from None
     if not array.size:
-        raise InputError(f"{name} {rule}, got an empty list")
-    if not ok.all():
-        wrong = float(array[~ok].flat[0])
-        raise InputError(f"{name} {rule}, got {wrong:g}")
+        raise InputError(f"{name} {rule.words}, got an empty list")
+    if np.ma.is_masked(values):
+        raise InputError(f"{name} {rule.words}, got masked values; drop them first")
+    inside = (array >= rule.lowest) & (array <= rule.highest)
+    if rule.whole:
+        inside &= array == np.floor(array)
+    if not inside.all():
+        wrong = float(array[~inside].flat[0])
+        above = wrong > rule.highest and "at least" in rule.words
+        words = f"must be at most {rule.highest:g}" if above else rule.words
+        raise InputError(f"{name} {words}, got {wrong:g}")
     return array
 
 
-def checked_price(value: float | None) -> float | None:
-    """Price of one device in $/h, or None; must be a finite number ≥ 0."""
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value < float("inf"):
-        raise InputError(f"price must be a number of $/h from 0, got {shorten(value)}")
-    return float(value)
+def checked_number(name: str, value: object) -> float:
+    """One number within the rule of ``name``.
+
+    Examples
+    --------
+    >>> checked_number("kv_reread", 2)
+    Traceback (most recent call last):
+    latency_model.errors.InputError: kv_reread must be from 0 (KV read once) to 1 (re-read for every token), got 2
+    """
+    if not is_number(value):
+        raise InputError(f"{name} {RULES[name].words}, got {shorten(value)}")
+    return float(checked_numbers(name, value))  # type: ignore[arg-type]
+
+
+def checked_flag(name: str, value: object) -> bool:
+    """A truth value; words and numbers are refused, since ``"no"`` would count as true."""
+    if not isinstance(value, bool | np.bool_):
+        raise InputError(f"{name} must be True or False, got {shorten(value)}")
+    return bool(value)
+
+
+def checked_shape(**arrays: FloatArray) -> tuple[int, ...]:
+    """The shape the arguments broadcast to, or one sentence that names those that do not.
+
+    Examples
+    --------
+    >>> checked_shape(batch=np.ones(3), context=np.ones(4))
+    Traceback (most recent call last):
+    latency_model.errors.InputError: batch (3,) and context (4,) do not broadcast; give one of them a new axis
+    """
+    try:
+        return np.broadcast_shapes(*(array.shape for array in arrays.values()))
+    except ValueError:
+        shapes = " and ".join(f"{name} {array.shape}" for name, array in arrays.items() if array.ndim)
+        raise InputError(f"{shapes} do not broadcast; give one of them a new axis") from None
