@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -207,6 +208,56 @@ def test_a_mistake_is_one_sentence(axes: dict[str, Any], sentence: str) -> None:
 def test_model_and_machine_must_be_given() -> None:
     with pytest.raises(lm.InputError, match="hardware must be given"):
         lm.sweep(MODEL)
+
+
+CHUNKED: dict[str, Any] = {
+    "model": MODEL,
+    "hardware": [MACHINE, "h200-sxm"],
+    "tp": [1, 3],
+    "batch": range(1, 30),
+    "context": [0, 5000],
+    "draft_length": range(4),
+    "acceptance": [0.5, VECTOR],
+    "quantity": "all",
+}
+
+
+@pytest.mark.parametrize("chunks", [{}, {"batch": 7}, {"hardware": 1, "acceptance": 1, "context": 1, "batch": 100}])
+def test_chunks_change_nothing(chunks: dict[str, int]) -> None:
+    pytest.importorskip("dask")
+    lazy = lm.sweep(**CHUNKED, chunks=chunks)
+    assert lazy.chunks["batch"] == ((7, 7, 7, 7, 1) if chunks == {"batch": 7} else (29,))
+    whole = lm.sweep(**CHUNKED)
+    xarray.testing.assert_equal(lazy.compute(scheduler="synchronous"), whole)
+    assert lazy.attrs["assumptions"] == whole.attrs["assumptions"]
+
+
+@pytest.mark.parametrize(
+    ("chunks", "sentence"),
+    [
+        ({"bacth": 2}, "'bacth' is no list of values here; did you mean 'batch'"),
+        ({"batch": 0}, "batch must be a whole number of values from 1, got 0"),
+        ({"price": 1}, "'price' is no list of values here"),
+    ],
+)
+def test_chunks_that_make_no_sense(chunks: dict[str, int], sentence: str) -> None:
+    pytest.importorskip("dask")
+    with pytest.raises(lm.InputError, match=sentence):
+        lm.sweep(**CHUNKED, chunks=chunks)
+
+
+@pytest.mark.filterwarnings("ignore")  # of the cluster's own sockets and processes
+def test_a_cluster_gives_the_same_numbers_though_a_worker_dies(tmp_path: Path) -> None:
+    distributed = pytest.importorskip("distributed")
+    quiet = {"dashboard_address": None, "silence_logs": 50, "local_directory": str(tmp_path)}
+    with (
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, **quiet) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        lazy = lm.sweep(**CHUNKED, chunks={"batch": 2})
+        running = client.compute(lazy)
+        os.kill(next(iter(client.run(os.getpid).values())), signal.SIGKILL)
+        xarray.testing.assert_equal(running.result(timeout=120), lm.sweep(**CHUNKED))
 
 
 @given(st.lists(st.integers(1, 6), min_size=4, max_size=4), st.integers(1, 40))

@@ -20,7 +20,7 @@ from latency_model.specs.loader import load_model
 from latency_model.specs.parallelism import Parallelism
 from latency_model.specs.precision import DTypes
 from latency_model.specs.routing import Routing
-from latency_model.specs.workload import checked_numbers, checked_price
+from latency_model.specs.workload import checked_flag, checked_number, checked_numbers
 
 __all__ = ["ACCEPTANCE", "ARRAYS", "AXES", "MOST_POINTS", "OBJECTS", "Axis", "Cell", "Grid"]
 
@@ -39,7 +39,7 @@ class Kind(NamedTuple):
 
 
 def _number(name: str) -> Callable[[Any], float]:
-    return lambda value: float(checked_numbers(name, value))
+    return lambda value: checked_number(name, value)
 
 
 def _draft(value: Draft | str | None) -> Draft:
@@ -72,6 +72,14 @@ def _field(build: Callable[..., Any], name: str) -> Callable[[Any], Any]:
     return lambda value: getattr(build(**{name: value}), name)
 
 
+def _flag(value: Any) -> bool:
+    return checked_flag("allow_dtype_fallback", value)
+
+
+def _price(value: float | None) -> float | None:
+    return None if value is None else checked_number("price", value)
+
+
 def _engine(value: Any) -> Any:
     load_engine(value)
     return value
@@ -94,13 +102,13 @@ AXES: dict[str, Kind] = {
     "weights": Kind(_field(DTypes, "weights"), None, _same, "", "weight format"),
     "kv_dtype": Kind(lambda dtype: DTypes(kv=dtype).kv, None, _same, "", "KV-cache format"),
     "activations": Kind(_field(DTypes, "activations"), "bf16", str, "", "activation format"),
-    "allow_dtype_fallback": Kind(bool, False, bool, "", "next wider format allowed"),
+    "allow_dtype_fallback": Kind(_flag, False, bool, "", "next wider format allowed"),
     "persistence": Kind(_field(Routing, "persistence"), None, float, "1", "routing persistence ρ"),
     "stickiness": Kind(_field(Routing, "stickiness"), None, float, "1", "routing stickiness s"),
     "popularity_cv": Kind(_field(Routing, "popularity_cv"), 0.0, float, "1", "unevenness of expert popularity"),
     "kv_reread": Kind(_number("kv_reread"), 0.0, float, "1", "share of tokens that re-read the KV cache"),
     "speculation_tax": Kind(_number("speculation_tax"), 0.0, float, "1", "slow-down for enabling speculation"),
-    "price": Kind(checked_price, None, lambda price: math.nan if price is None else price, "USD/h", "device price"),
+    "price": Kind(_price, None, lambda price: math.nan if price is None else price, "USD/h", "device price"),
     "acceptance": Kind(_acceptance, None, _acceptance_label, "1", "acceptance α of a drafted token"),
     "batch": Kind(_number("batch"), 1, float, "1", "sequences in a step"),
     "context": Kind(_number("context"), 4096, float, "token", "cached tokens of each sequence"),
@@ -197,8 +205,9 @@ class Cell(NamedTuple):
             When they do not go together, such as more expert-parallel ranks than devices.
         """
         value = self.values
-        passed = ("model", "hardware", "draft", "engine", "kv_reread", "speculation_tax", "price")
+        passed = ("model", "hardware", "draft", "kv_reread", "speculation_tax", "price")
         return {name: value[name] for name in passed} | {
+            "engine": load_engine(value["engine"], value["hardware"]),
             "parallelism": Parallelism(**{name: value[name] for name in ("tp", "ep", "pp", "dp")}),
             "routing": Routing(**{name: value[name] for name in ("persistence", "stickiness", "popularity_cv")}),
             "dtypes": DTypes(

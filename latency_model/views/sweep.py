@@ -19,7 +19,7 @@ from latency_model.costs.round import NOT_MODELLED, Round, as_acceptance, specul
 from latency_model.costs.step import COMPUTE_TERMS, MEMORY_TERMS
 from latency_model.decisions.uncertainty import INTERVAL_80, log_deviation, uncertain_scales
 from latency_model.errors import InputError, nearest
-from latency_model.views.axes import ACCEPTANCE, ARRAYS, AXES, OBJECTS, Cell, Grid
+from latency_model.views.axes import ACCEPTANCE, ARRAYS, AXES, OBJECTS, Grid
 
 if TYPE_CHECKING:
     from xarray import Dataset as Dataset
@@ -57,14 +57,14 @@ class Block:
         return self.round.cost.terms()
 
     @cached_property
-    def largest_term(self) -> NDArray[np.intp]:
-        """Index in :data:`TERMS` of the term that takes most of the round."""
-        largest: FloatArray = np.full(self.round.time.shape, -1.0)
-        index = np.zeros(largest.shape, dtype=np.intp)
+    def largest_term(self) -> tuple[NDArray[np.int8], FloatArray]:
+        """Index in :data:`TERMS` of the term that takes most of the round, and its seconds [s]."""
+        largest: FloatArray = np.zeros(self.round.time.shape)
+        index = np.zeros(largest.shape, dtype=np.int8)
         for name, seconds in self.terms.items():
-            index = np.where(seconds > largest, TERMS.index(name), index)
-            largest = np.maximum(seconds, largest)
-        return index
+            np.copyto(index, TERMS.index(name), where=seconds > largest)
+            np.maximum(seconds, largest, out=largest)
+        return index, largest
 
     @cached_property
     def memory(self) -> MemoryUse | None:
@@ -98,11 +98,6 @@ def _spread(point: Round, deviation: FloatArray) -> FloatArray:
 
 def _speedup_high(block: Block, point: Round) -> FloatArray:
     return np.asarray(np.minimum(point.speedup * _spread(point, block.deviations[0]), point.draft_length + 1.0))
-
-
-def _share(block: Block, point: Round) -> FloatArray:
-    largest: FloatArray = np.max(np.stack(np.broadcast_arrays(*block.terms.values())), axis=0)
-    return largest / point.time
 
 
 def _term_times(block: Block, point: Round) -> FloatArray:
@@ -172,9 +167,11 @@ QUANTITIES: dict[str, Quantity] = {
         "", "whether memory suffices", "fits", lambda block, _: block.memory.fits if block.memory else False, dtype=bool
     ),
     "held_back_by": Quantity(
-        "", "what takes most of a round", "held_back_by", lambda block, _: _TERMS[block.largest_term], dtype=object
+        "", "what takes most of a round", "held_back_by", lambda block, _: _TERMS[block.largest_term[0]], dtype=object
     ),
-    "held_back_share": Quantity("1", "its share of the round", "held_back_share", _share),
+    "held_back_share": Quantity(
+        "1", "its share of the round", "held_back_share", lambda block, r: block.largest_term[1] / r.time
+    ),
     "speedup_low": Quantity(
         "1",
         "lower end of the 80 % interval of the speedup",
@@ -216,6 +213,7 @@ def sweep(
     batch: ArrayLike = 1,
     context: ArrayLike = 4096,
     draft_length: ArrayLike = range(9),
+    chunks: Mapping[str, int] | None = None,
     allow_large: bool = False,
     progress: Progress | None = None,
     **axes: Any,
@@ -235,6 +233,9 @@ def sweep(
         Numbers are constant acceptances [1]; a published vector for the kind of drafter when not given.
     batch, context, draft_length : array_like
         One number or a flat list [1], [token], [token].
+    chunks : mapping, optional
+        Values of an axis in one block, by its name: the Dataset is then backed by Dask and evaluated when computed or
+        written, on a cluster where one is connected.
     allow_large : bool
         Evaluate more than a thousand million points.
     progress : callable, optional
@@ -278,7 +279,12 @@ def sweep(
         "draft_length": draft_length,
     }
     names = wanted(quantity)
-    return evaluated(Grid.of(named | axes, allow_large=allow_large), names, progress=progress)
+    grid = Grid.of(named | axes, allow_large=allow_large)
+    if chunks is not None:
+        from latency_model.views.chunked import chunked
+
+        return chunked(grid, names, chunks)
+    return evaluated(grid, names, progress=progress)
 
 
 def wanted(quantity: str | Iterable[str] | None) -> tuple[str, ...]:
@@ -307,8 +313,9 @@ def evaluated(
     for cell in grid.cells():
         per_cell = math.prod(grid.array_shape) * len(grid.axes[ACCEPTANCE])
         try:
+            arguments = cell.arguments()
             for piece in blocks(grid.array_shape, BLOCK):
-                done += _fill(store, grid, cell, piece, notes)
+                done += _fill(store, grid, cell.place, arguments, piece, notes)
                 if progress:
                     progress(done, grid.size)
         except InputError as error:
@@ -341,14 +348,20 @@ class _Notes:
         self.sources.update(dict.fromkeys(machine.sources))
 
 
-def _fill(store: Mapping[str, NDArray[Any]], grid: Grid, cell: Cell, piece: tuple[slice, ...], notes: _Notes) -> int:
+def _fill(
+    store: Mapping[str, NDArray[Any]],
+    grid: Grid,
+    cell: tuple[int, ...],
+    arguments: Mapping[str, Any],
+    piece: tuple[slice, ...],
+    notes: _Notes,
+) -> int:
     """Evaluate one block of one cell into the arrays of the result; return its number of points."""
     parts = dict(zip(ARRAYS, (*piece, *[slice(None)] * len(ARRAYS)), strict=False))
     asked = np.ix_(*(np.asarray(grid.axes[name].values[part]) for name, part in parts.items()))
-    arguments = cell.arguments()
     accepted = [as_acceptance(value, arguments["draft"]) for value in grid.axes[ACCEPTANCE].values]
-    arguments |= dict(zip(ARRAYS, asked, strict=True))
-    block = Block(round=speculate(**arguments, acceptance=accepted[0]))
+    arrays = dict(zip(ARRAYS, asked, strict=True))
+    block = Block(round=speculate(**{**arguments, **arrays, "acceptance": accepted[0]}))
     if not any(part.start for part in piece):
         notes.add(block.round, accepted)
     points = [block.with_acceptance(acceptance) for acceptance in accepted]
@@ -361,7 +374,7 @@ def _fill(store: Mapping[str, NDArray[Any]], grid: Grid, cell: Cell, piece: tupl
         for index, point in enumerate(points if ACCEPTANCE in quantity.over else points[:1]):
             values = np.asarray(quantity.of(block, point))
             whole = np.broadcast_to(values, shape + values.shape[len(shape) :])
-            place: tuple[Any, ...] = (*cell.place, index, *places)
+            place: tuple[Any, ...] = (*cell, index, *places)
             target[place] = whole[kept]
     return math.prod(shape) * len(accepted)
 

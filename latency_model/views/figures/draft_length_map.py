@@ -100,7 +100,7 @@ def _traces(plane: Dataset, lengths: NDArray[Any]) -> list[Any]:
             z=speedup,
             contours={"coloring": "none", "showlabels": True, "labelfont": {"size": 12, "color": "#1b1f24"}},
             ncontours=8,
-            line={"color": "rgba(20,20,20,0.55)", "width": 1},
+            line={"color": "#6b7280", "width": 1.3},
             hoverinfo="skip",
             name="equal speedup",
             showlegend=True,

@@ -62,7 +62,7 @@ def experts(
             f"{label(setting.model.name)} on {label(machine.title)}: {loading.block.num_experts} experts, "
             f"{loading.block.top_k} for each token, one layer"
         ),
-        x=AxisStyle("In the step [tokens]", log=True, octave=1 if len(batch) < 9 else 2),
+        x=AxisStyle("Tokens in the step [tokens]", log=True, octave=1 if len(batch) < 9 else 2),
         y=AxisStyle("", can_log=False),
         notes=Notes(
             device=f"{machine.title} (profile {machine.name} {machine.digest})",
