@@ -21,6 +21,7 @@ from latency_model.evidence.calibrate.fitting import fit_factors
 from latency_model.specs.draft import Draft
 from latency_model.specs.hardware import load_hardware
 from latency_model.specs.parallelism import Parallelism
+from latency_model.specs.profile import HOST_TIMES
 
 NOISE = 0.03
 DENSE, MIXTURE = "Qwen3-8B", "Qwen3-30B-A3B"
@@ -31,7 +32,7 @@ BATCHES, TOKENS, CONTEXTS = (1, 4, 16, 64, 256), (1, 4), (512, 4096, 16384)
 def scales(**factors: float) -> Scales:
     """Factors on the terms of all kernels, and of the engine."""
     kernels = {(kind, part): f for part, f in factors.items() if part != "engine" for kind in KERNELS}
-    return kernels | {("engine", "overhead"): factors.get("engine", 1.0)}
+    return kernels | {("engine", part): factors.get("engine", 1.0) for part in HOST_TIMES}
 
 
 def points() -> list[np.ndarray]:
@@ -155,9 +156,10 @@ def test_whole_rounds_are_fitted_with_their_drafter(tmp_path: Path) -> None:
     assert found["memory"] == pytest.approx(1.2, rel=0.02)
     assert found["overhead"] == pytest.approx(1.4, rel=0.02)
     assert calibration.timing is not None
-    for part in ("per_step", "per_layer", "per_round", "per_draft_step"):
-        ratio = calibration.timing.profile.host_times["sglang", part].value / getattr(setting.engine, part).value
-        assert ratio == pytest.approx(1.4, rel=0.02)
+    host = calibration.timing.profile.host_times
+    assert {part for _, part in host} == {part for part in HOST_TIMES if getattr(setting.engine, part).value > 0}
+    for (_, part), quantity in host.items():
+        assert quantity.value == pytest.approx(1.4 * getattr(setting.engine, part).value, rel=0.02)
 
 
 def test_the_written_profile_predicts_what_was_fitted(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from latency_model.cli.options import Command, format_option
 if TYPE_CHECKING:
     from latency_model.cli.render import Column, Result
     from latency_model.evidence.measure import Measurement
-    from latency_model.evidence.measure.chain import ChainPoint, RoundPoint
 
 
 @click.command(cls=Command)
@@ -22,7 +21,9 @@ if TYPE_CHECKING:
 @click.option("--seconds", type=float, default=60.0, show_default=True, help="Time for the measurements.")
 @click.option("--dtype", default="bf16", show_default=True, help="Number format: bf16, fp16 or fp32.")
 @click.option("--threads", type=int, help="Threads on a CPU; torch's choice if not given.")
-@click.option("--check", is_flag=True, help="Then time small models and predict them from the profile (3 x longer).")
+@click.option(
+    "--check", is_flag=True, help="Also time small models and predict them; give it more seconds."
+)
 @click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write the profile here.")
 @format_option
 def measure(
@@ -41,27 +42,17 @@ def measure(
     Examples:
       latency-model measure -o my-cpu.toml
       latency-model measure --device cuda --seconds 120 -o my-gpu.toml
-      latency-model measure --threads 1 --check
+      latency-model measure --threads 1 --check --seconds 180
     """  # noqa: D301 - \b keeps click from joining the lines
     from latency_model.cli.render import note, show
     from latency_model.evidence.measure import measure as measured
     from latency_model.specs.hardware_text import write_hardware
 
-    with progress_bar("Measuring kernels") as progress:
-        measurement = measured(device, seconds=seconds, dtype=dtype, threads=threads, progress=progress)
+    with progress_bar("Measuring") as progress:
+        measurement = measured(device, seconds=seconds, dtype=dtype, threads=threads, check=check, progress=progress)
     if output:
         write_hardware(measurement.profile, output)
-    steps: list[ChainPoint] = []
-    rounds: list[RoundPoint] = []
-    if check:
-        from latency_model.evidence.measure.chain import check_rounds, check_steps
-
-        where = (measurement.machine, measurement.profile)
-        with progress_bar("Steps of small models") as progress:
-            steps = check_steps(*where, seconds=seconds, progress=progress)
-        with progress_bar("Speculative rounds") as progress:
-            rounds = check_rounds(*where, seconds=seconds, progress=progress)
-    show(result(measurement, steps, rounds), format)
+    show(result(measurement), format)
     if output:
         note(f"wrote {output}")
 
@@ -78,7 +69,7 @@ def progress_bar(label: str) -> Iterator[Callable[[float], None]]:
         progress(1.0)
 
 
-def result(measurement: Measurement, steps: list[ChainPoint], rounds: list[RoundPoint]) -> Result:
+def result(measurement: Measurement) -> Result:
     """A measurement as the command prints it."""
     import attrs
     import numpy as np
@@ -86,7 +77,7 @@ def result(measurement: Measurement, steps: list[ChainPoint], rounds: list[Round
     from latency_model.cli.render import Result
     from latency_model.units import format_quantity
 
-    profile = measurement.profile
+    profile, steps, rounds = measurement.profile, measurement.steps, measurement.rounds
     ((dtype, peak),) = profile.peaks.items()
     remarks = [f"The smallest launch takes {format_quantity(measurement.launch, 'time')}."]
     for name in dict.fromkeys(point.model for point in steps):

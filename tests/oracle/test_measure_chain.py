@@ -19,8 +19,6 @@ from latency_model.evidence.measure.chain import (
     DRAFTER,
     MIXTURE,
     Network,
-    check_rounds,
-    check_steps,
 )
 from latency_model.specs.hardware import load_hardware
 from latency_model.specs.hardware_text import write_hardware
@@ -29,13 +27,13 @@ pytestmark = pytest.mark.oracle
 
 torch = pytest.importorskip("torch")
 
-SECONDS = 8.0
+SECONDS = 25.0
 
 
 @pytest.fixture(scope="module")
 def measurement() -> Iterator[Measurement]:
     before = torch.get_num_threads()
-    yield measure("cpu", seconds=SECONDS, threads=1)
+    yield measure("cpu", seconds=SECONDS, threads=1, check=True)
     torch.set_num_threads(before)
 
 
@@ -95,7 +93,7 @@ def test_a_machine_measures_itself(measurement: Measurement, tmp_path: Path) -> 
 
 
 def test_whole_steps_are_predicted_from_kernels(measurement: Measurement) -> None:
-    points = check_steps(measurement.machine, measurement.profile, seconds=SECONDS)
+    points = measurement.steps
     for model in ("dense", "mixture"):
         errors = np.array([point.error for point in points if point.model == model])
         assert np.median(np.abs(errors)) < 0.6
@@ -104,7 +102,7 @@ def test_whole_steps_are_predicted_from_kernels(measurement: Measurement) -> Non
 
 
 def test_forced_acceptance_gives_the_speedup_predicted(measurement: Measurement) -> None:
-    points = check_rounds(measurement.machine, measurement.profile, seconds=SECONDS)
+    points = measurement.rounds
     assert [point.draft_length for point in points] == list(DRAFT_LENGTHS)
     assert points[0].measured == points[0].predicted == 1.0
     ratios = np.array([point.predicted / point.measured for point in points])

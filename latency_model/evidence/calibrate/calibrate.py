@@ -297,7 +297,7 @@ def _scales(names: Sequence[str], factors: FloatArray) -> Scales:
     scales: dict[tuple[str, str], float] = {}
     for name, factor in zip(names, factors.tolist(), strict=True):
         if name == "engine":
-            scales["engine", "overhead"] = factor
+            scales |= {("engine", part): factor for part in HOST_TIMES}
         elif name == "link":
             scales |= dict.fromkeys(LINK, factor)
         else:
@@ -328,27 +328,30 @@ def _profile(
         f"calibrated on {len(timings)} times of {setting.model.name} in {', '.join(dict.fromkeys(sources))}, "
         f"{datetime.date.today().isoformat()}{held}"
     )
-    blocks = dict(base.efficiencies)
+    blocks, fitted = dict(base.efficiencies), set()
     for kind, dtype in _kernels_used(costs, setting):
         block = _scaled_block(kind, base.efficiency(kind, dtype), known, source)
         if block is not None:
             shared = (kind, dtype) not in blocks and (kind, ANY_DTYPE) in blocks
             blocks[kind, ANY_DTYPE if shared else dtype] = block
+            fitted |= {(kind, dtype), (kind, ANY_DTYPE)}
     times = dict(base.host_times)
     if "engine" in known:
         factor, error = known["engine"]
         parts = HOST_TIMES if costs[1] is not None else ("per_layer", "per_step")
         for part in parts:
             own: Quantity = getattr(setting.engine, part)
-            times[setting.engine.name, part] = Quantity(
-                value=_rounded(own.value * factor), source=source, kind="measured", uncertainty=min(error, 1.0)
-            )
+            if own.value > 0.0:
+                times[setting.engine.name, part] = Quantity(
+                    value=_rounded(own.value * factor), source=source, kind="measured", uncertainty=min(error, 1.0)
+                )
     return attrs.evolve(
         base,
         name=f"{base.name}-calibrated",
         title=f"{base.title}, calibrated",
         aliases=(),
         efficiencies=blocks,
+        engine_efficiencies={key: own for key, own in base.engine_efficiencies.items() if key[1:] not in fitted},
         host_times=times,
     )
 

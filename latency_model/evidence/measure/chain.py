@@ -5,6 +5,7 @@ Weights are random and expert choices forced: what a step costs does not depend 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from latency_model.costs.round import speculate
 from latency_model.costs.step import step_cost
 from latency_model.evidence.measure import layers
-from latency_model.evidence.measure.machine import Case, Machine, time_cases
+from latency_model.evidence.measure.machine import Case, Machine
 from latency_model.specs.acceptance import Acceptance
 from latency_model.specs.draft import Draft
 from latency_model.specs.hardware import HardwareProfile
@@ -24,7 +25,7 @@ from latency_model.specs.model import ModelArchitecture
 from latency_model.specs.precision import DTypes
 from latency_model.specs.routing import Routing
 
-__all__ = ["DENSE", "DRAFTER", "MIXTURE", "ChainPoint", "Network", "RoundPoint", "check_rounds", "check_steps"]
+__all__ = ["DENSE", "DRAFTER", "MIXTURE", "ChainPoint", "Network", "RoundCases", "RoundPoint", "StepCases"]
 
 FloatArray = NDArray[np.floating[Any]]
 
@@ -54,9 +55,11 @@ MIXTURE: dict[str, Any] = _COMMON | {
 }
 MODELS = {"dense": DENSE, "mixture": MIXTURE}
 BATCHES, TOKENS, CONTEXTS = (1, 4, 16), (1, 2, 4, 7), (128, 1024)
+REACHES = {"dense": (0,), "mixture": (4, 16)}  # experts among which a step's tokens choose
 LONGEST_ROUND = 16  # tokens a cache has room for beyond its context
 DRAFT_LENGTHS = tuple(range(7))
 FORCED_ACCEPTANCE = 0.7
+ROUND_CONTEXT = 512
 ROUNDS = 10  # drawn once and replayed in every pass
 
 
@@ -162,55 +165,42 @@ class Network:
         return linear(x, self._head).view(batch, tokens, -1)
 
 
-def check_steps(
-    machine: Machine,
-    profile: HardwareProfile,
-    *,
-    seconds: float = 60.0,
-    models: Iterable[str] = tuple(MODELS),
-    progress: Callable[[float], None] = lambda share: None,
-) -> list[ChainPoint]:
-    """Time decode and verification steps of small models, and predict each from the profile alone.
+@frozen(kw_only=True, eq=False)
+class StepCases:
+    """Decode and verification steps of small models: what to time, and the points they are."""
 
-    Parameters
-    ----------
-    machine : Machine
-        Where they run.
-    profile : HardwareProfile
-        Measured on the same machine.
-    seconds : float
-        Time for all steps [s].
-    models : iterable of str
-        ``dense`` and ``mixture``.
-    progress : callable
-        Told the share of the time that has passed [1].
-    """
-    rng = np.random.default_rng(0)
-    cases, wanted = [], []
-    for name in models:
-        network = Network(machine=machine, config=MODELS[name])
-        reaches = (4, 16) if name == "mixture" else (0,)
-        for batch in BATCHES:
-            for context in CONTEXTS:
+    cases: tuple[Case, ...]
+    points: tuple[tuple[str, int, int, int, int], ...]  # model, batch, tokens, context, experts in reach
+
+    @classmethod
+    def of(cls, machine: Machine, models: Iterable[str] = tuple(MODELS)) -> StepCases:
+        """All steps of ``models``, ``dense`` and ``mixture``."""
+        rng = np.random.default_rng(0)
+        cases, points = [], []
+        for name in models:
+            network = Network(machine=machine, config=MODELS[name])
+            for batch, context in itertools.product(BATCHES, CONTEXTS):
                 cache = network.cache(batch, context)
-                for tokens in TOKENS:
-                    for reach in reaches:
-                        run = _step(network, cache, batch, tokens, context, reach, rng)
-                        cases.append(Case(name=name, operation="step", run=run))
-                        wanted.append((name, batch, tokens, context, reach))
-    measured = time_cases(machine, cases, seconds=seconds, progress=progress).median
-    return [
-        ChainPoint(
-            model=name,
-            batch=batch,
-            tokens_per_sequence=tokens,
-            context=context,
-            experts=reach,
-            measured=float(time),
-            predicted=_predicted(machine, profile, name, batch, tokens, context, reach),
+                for tokens, reach in itertools.product(TOKENS, REACHES[name]):
+                    run = _step(network, cache, batch, tokens, context, reach, rng)
+                    cases.append(Case(name=name, operation="step", run=run))
+                    points.append((name, batch, tokens, context, reach))
+        return cls(cases=tuple(cases), points=tuple(points))
+
+    def against(self, profile: HardwareProfile, machine: Machine, measured: FloatArray) -> tuple[ChainPoint, ...]:
+        """Measured seconds of each case beside those predicted from the profile alone."""
+        return tuple(
+            ChainPoint(
+                model=name,
+                batch=batch,
+                tokens_per_sequence=tokens,
+                context=context,
+                experts=reach,
+                measured=float(time),
+                predicted=_predicted(machine, profile, name, batch, tokens, context, reach),
+            )
+            for (name, batch, tokens, context, reach), time in zip(self.points, measured, strict=True)
         )
-        for (name, batch, tokens, context, reach), time in zip(wanted, measured, strict=True)
-    ]
 
 
 def _step(
@@ -255,80 +245,59 @@ def _formats(machine: Machine) -> DTypes:
     return DTypes(weights=machine.dtype, kv=machine.dtype, activations=machine.dtype)
 
 
-def check_rounds(
-    machine: Machine,
-    profile: HardwareProfile,
-    *,
-    seconds: float = 60.0,
-    batch: int = 1,
-    context: int = 512,
-    acceptance: float = FORCED_ACCEPTANCE,
-    progress: Callable[[float], None] = lambda share: None,
-) -> list[RoundPoint]:
-    """Decode speculatively with forced acceptance, for 0 to 6 drafts, and compare the speedup with the predicted one.
+@frozen(kw_only=True, eq=False)
+class RoundCases:
+    """Speculative decoding with forced acceptance, for 0 to 6 drafts.
 
-    A run drafts with a small model, verifies with the target, samples, and moves both caches on by what was
-    accepted: drawn once from the forced acceptance and the same in every pass.
-
-    Parameters
-    ----------
-    machine : Machine
-        Where it runs.
-    profile : HardwareProfile
-        Measured on the same machine.
-    seconds : float
-        Time for all runs [s].
-    batch, context : int
-        Sequences [1] and tokens cached at the start [token].
-    acceptance : float
-        Forced probability that a draft is accepted, given that all before it were [1].
-    progress : callable
-        Told the share of the time that has passed [1].
+    A run drafts with a small model, verifies with the target, samples, and keeps what was accepted: drawn once from
+    the forced acceptance and the same in every pass.
     """
-    target, drafter = Network(machine=machine, config=DENSE), Network(machine=machine, config=DRAFTER)
-    caches = target.cache(batch, context), drafter.cache(batch, context)
-    rng = np.random.default_rng(1)
-    draws = rng.random((ROUNDS, len(DRAFT_LENGTHS))) < acceptance
-    # Accepted drafts of each round if so many were drafted: those before the first failure.
-    streaks = np.cumprod(draws, axis=1).sum(axis=1)
-    cases, gained = [], []
-    for length in DRAFT_LENGTHS:
-        accepted = np.minimum(streaks, length)
-        gained.append(float(1.0 + accepted.mean()))
-        run = _rounds(target, drafter, caches, batch, context, length, accepted.tolist())
-        cases.append(Case(name=f"{length} drafts", operation="rounds", run=run))
-    measured = time_cases(machine, cases, seconds=seconds, progress=progress).median
-    predicted = speculate(
-        DENSE,
-        profile,
-        draft=Draft.model(drafter.architecture),
-        acceptance=Acceptance.constant(acceptance),
-        draft_length=np.array(DRAFT_LENGTHS),
-        batch=batch,
-        context=context,
-        dtypes=_formats(machine),
-        engine="none",
-    )
-    # The drawn rounds gave so many tokens; the prediction is of time, so it is given the same.
-    ideal = np.array(gained) * predicted.baseline_time / predicted.time
-    plain = measured[0] / gained[0]
-    return [
-        RoundPoint(
-            draft_length=length,
-            tokens_per_round=tokens,
-            measured=float(tokens * plain / time),
-            predicted=float(speedup),
+
+    cases: tuple[Case, ...]
+    tokens_per_round: tuple[float, ...]  # of the rounds drawn
+    drafter: ModelArchitecture
+
+    @classmethod
+    def of(cls, machine: Machine) -> RoundCases:
+        """All draft lengths at batch 1."""
+        target, drafter = Network(machine=machine, config=DENSE), Network(machine=machine, config=DRAFTER)
+        caches = target.cache(1, ROUND_CONTEXT), drafter.cache(1, ROUND_CONTEXT)
+        accepts = np.random.default_rng(1).random((ROUNDS, max(DRAFT_LENGTHS))) < FORCED_ACCEPTANCE
+        streaks = np.cumprod(accepts, axis=1).sum(axis=1)  # drafts before the first failure
+        cases, gained = [], []
+        for length in DRAFT_LENGTHS:
+            accepted = np.minimum(streaks, length)
+            gained.append(float(1.0 + accepted.mean()))
+            run = _rounds(target, drafter, caches, length, accepted.tolist())
+            cases.append(Case(name=f"{length} drafts", operation="rounds", run=run))
+        return cls(cases=tuple(cases), tokens_per_round=tuple(gained), drafter=drafter.architecture)
+
+    def against(self, profile: HardwareProfile, machine: Machine, measured: FloatArray) -> tuple[RoundPoint, ...]:
+        """Measured speedup of each draft length beside the one predicted from the profile alone."""
+        predicted = speculate(
+            DENSE,
+            profile,
+            draft=Draft.model(self.drafter),
+            acceptance=Acceptance.constant(FORCED_ACCEPTANCE),
+            draft_length=np.array(DRAFT_LENGTHS),
+            batch=1,
+            context=ROUND_CONTEXT,
+            dtypes=_formats(machine),
+            engine="none",
         )
-        for length, tokens, time, speedup in zip(DRAFT_LENGTHS, gained, measured, ideal, strict=True)
-    ]
+        # The rounds drawn gave so many tokens.  What is predicted is time, so both sides get the same tokens.
+        tokens = np.array(self.tokens_per_round)
+        seen, foreseen = tokens * measured[0] / measured, tokens * predicted.baseline_time / predicted.time
+        return tuple(
+            RoundPoint(draft_length=length, tokens_per_round=gain, measured=float(own), predicted=float(other))
+            for length, gain, own, other in zip(DRAFT_LENGTHS, self.tokens_per_round, seen, foreseen, strict=True)
+        )
 
 
 def _rounds(
     target: Network,
     drafter: Network,
     caches: tuple[Sequence[tuple[Any, Any]], Sequence[tuple[Any, Any]]],
-    batch: int,
-    context: int,
     length: int,
     accepted: Sequence[int],
 ) -> Callable[[], object]:
@@ -336,13 +305,13 @@ def _rounds(
     torch = target.machine.torch
 
     def run() -> object:
-        last = torch.zeros(batch, 1, dtype=torch.long, device=target.machine.device)
+        last = torch.zeros(1, 1, dtype=torch.long, device=target.machine.device)
         for kept in accepted:
             drafts = [last]
             for place in range(length):
-                logits = drafter.step(drafts[-1], caches[1], context + place)
+                logits = drafter.step(drafts[-1], caches[1], ROUND_CONTEXT + place)
                 drafts.append(logits[:, -1:].argmax(dim=-1))
-            verified = target.step(torch.cat(drafts, dim=1), caches[0], context).argmax(dim=-1)
+            verified = target.step(torch.cat(drafts, dim=1), caches[0], ROUND_CONTEXT).argmax(dim=-1)
             # What rejection sampling would decide is forced; the comparison is made all the same.
             _ = (verified[:, :-1] == torch.cat(drafts[1:], dim=1)).cumprod(dim=1).sum() if length else None
             last = verified[:, kept : kept + 1]

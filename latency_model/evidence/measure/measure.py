@@ -7,12 +7,14 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import attrs
 import numpy as np
 from attrs import field, frozen
 from numpy.typing import NDArray
 
 from latency_model.errors import InputError
 from latency_model.evidence.fit import Bounds, Constants, Work, fit_constants
+from latency_model.evidence.measure.chain import ChainPoint, RoundCases, RoundPoint, StepCases
 from latency_model.evidence.measure.kernels import Sizes, cases
 from latency_model.evidence.measure.machine import Case, Machine, Samples, time_cases
 from latency_model.specs.profile import Efficiency, HardwareProfile
@@ -60,6 +62,8 @@ class Measurement:
     fits: tuple[OperationFit, ...]
     launch: float  # of the smallest kernel [s]
     passes: int
+    steps: tuple[ChainPoint, ...] = ()  # of small models, where checked
+    rounds: tuple[RoundPoint, ...] = ()
 
 
 def measure(
@@ -68,6 +72,7 @@ def measure(
     seconds: float = 60.0,
     dtype: str = "bf16",
     threads: int | None = None,
+    check: bool = False,
     progress: Callable[[float], None] = lambda share: None,
 ) -> Measurement:
     """Time small pieces of a transformer and fit a profile to them.
@@ -82,6 +87,9 @@ def measure(
         Number format of weights and activations.
     threads : int, optional
         Threads torch uses on a CPU.
+    check : bool
+        Also time steps and speculative rounds of small models, in the same passes so that a slow spell meets pieces
+        and wholes alike, and predict them from the profile.  Their times do not enter it.
     progress : callable
         Told the share of the time that has passed [1].
 
@@ -98,9 +106,19 @@ def measure(
     if not 0.0 < seconds < 86400.0:
         raise InputError(f"seconds must be above 0 and at most a day, got {seconds:g}")
     machine = Machine.on(device, dtype, threads)
-    listed = tuple(cases(machine, Sizes.of(machine)))
-    samples = time_cases(machine, listed, seconds=seconds, progress=progress)
-    return fitted(machine, listed, samples)
+    pieces = tuple(cases(machine, Sizes.of(machine)))
+    if not check:
+        return fitted(machine, pieces, time_cases(machine, pieces, seconds=seconds, progress=progress))
+    steps, rounds = StepCases.of(machine), RoundCases.of(machine)
+    samples = time_cases(machine, (*pieces, *steps.cases, *rounds.cases), seconds=seconds, progress=progress)
+    ends = np.cumsum([len(pieces), len(steps.cases)])
+    kernels, whole, speculative = (Samples(seconds=own) for own in np.split(samples.seconds, ends, axis=1))
+    found = fitted(machine, pieces, kernels)
+    return attrs.evolve(
+        found,
+        steps=steps.against(found.profile, machine, whole.median),
+        rounds=rounds.against(found.profile, machine, speculative.median),
+    )
 
 
 def fitted(machine: Machine, listed: Sequence[Case], samples: Samples) -> Measurement:
