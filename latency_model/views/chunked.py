@@ -46,7 +46,7 @@ def chunked(grid: Grid, names: Iterable[str], chunks: Mapping[str, int]) -> Data
 
 def _checked(grid: Grid, chunks: Mapping[str, int]) -> dict[str, int]:
     if importlib.util.find_spec("dask") is None:
-        raise InputError("sweep: chunks need dask; pip install 'dask[distributed]', or leave chunks out")
+        raise InputError("sweep: chunks need dask; pip install 'latency-model[cluster]', or leave chunks out")
     for name, length in chunks.items():
         if name not in grid.swept:
             raise InputError(f"chunks: {name!r} is no list of values here; {nearest(name, grid.swept)}")
