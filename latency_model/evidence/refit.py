@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from latency_model.evidence.fit import Bounds, Errors, Fit, fit_rows, work_of
+from latency_model.evidence.served_page import served_lines
 from latency_model.evidence.silicon import DEVICES, ENGINES, READERS, Rows, package_version
 from latency_model.evidence.silicon_page import silicon_page
 from latency_model.specs.hardware import Efficiency, load_hardware, profiles_directory
@@ -147,7 +148,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--page", type=Path, default=profiles_directory().parent / "docs" / "silicon.md")
     options = parser.parse_args(arguments)
     fits = list(fit_everything())
-    files = {options.page: silicon_page(fits, date=DATE, package=_package())}
+    page = silicon_page(fits, date=DATE, package=_package())
+    files = {options.page: page + "\n".join(served_lines()) + "\n"}
     for profile in DEVICES.values():
         path = profiles_directory() / f"{profile}.toml"
         files[path] = with_blocks(path.read_text(encoding="utf-8"), blocks_of(profile, fits))

@@ -128,7 +128,7 @@ class Fields:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             self.problems.add(self.name(key), "must be a number", value)
             return fallback
-        if not low <= value <= high or not (infinite and value == math.inf or abs(value) <= 1e300):
+        if not low <= value <= high or not ((infinite and value == math.inf) or abs(value) <= 1e300):
             bounds = f"between {low:g} and {high:g}" if high < math.inf else f"a finite number of at least {low:g}"
             self.problems.add(self.name(key), f"must be {bounds}", value)
             return fallback

@@ -1,0 +1,355 @@
+"""Served runs, end to end: time per output token predicted from config and profile, and the host time that is left.
+
+Reads ``systems/silicon_sample.csv`` of the installed aiconfigurator-core package (extra ``silicon``): benchmark runs
+of whole models under vLLM, SGLang and TensorRT-LLM.  In aggregated mode the prompts of the other B - 1 sequences are
+computed between a sequence's N tokens:
+
+    TPOT = T_decode(B, S + N/2) + host + kappa (B - 1)/N [T_prefill(S) + host],     host = layers t_layer + t_step
+
+kappa lies between 1/2, when all sequences start together, and 1, when they start evenly.  Of the fixed time that a
+kernel takes when it is timed alone a share phi is left where kernels follow each other in a CUDA graph.  The step model
+gives the kernels; phi is fitted once, the rest per engine, nothing per model.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from attrs import evolve, frozen
+from numpy.typing import NDArray
+
+from latency_model.costs.step import StepCost, step_cost
+from latency_model.errors import InputError
+from latency_model.evidence.fit import INTERVAL_80, Errors
+from latency_model.evidence.silicon.tables import DEVICES, ENGINES, systems_directory
+from latency_model.specs.hardware import load_hardware
+from latency_model.specs.loader import load_model
+from latency_model.specs.parallelism import Parallelism
+
+__all__ = [
+    "Host",
+    "Kernels",
+    "Run",
+    "fit_hosts",
+    "kernel_times",
+    "leave_one_model_out",
+    "predict_tpot",
+    "prediction_errors",
+    "read_runs",
+    "usable",
+]
+
+FloatArray = NDArray[np.floating[Any]]
+BoolArray = NDArray[np.bool_]
+
+#: Model of the table: bundled model with its shape.
+MODELS = {
+    "MiniMaxAI/MiniMax-M2.5": "MiniMax-M2.5",
+    "Qwen/Qwen3-235B-A22B-FP8": "Qwen3-235B-A22B-FP8",
+    "Qwen/Qwen3-32B": "Qwen3-32B",
+    "nvidia/Qwen3-32B-NVFP4": "Qwen3-32B",
+    "Qwen/Qwen3.5-397B-A17B": "Qwen3.5-397B-A17B",
+    "deepseek-ai/DeepSeek-R1": "DeepSeek-V3",
+    "deepseek-ai/DeepSeek-V3": "DeepSeek-V3",
+    "nvidia/DeepSeek-R1-NVFP4": "DeepSeek-V3",
+    "nvidia/DeepSeek-V3.1-NVFP4": "DeepSeek-V3",
+    "meta-llama/Llama-3.1-70B": "Meta-Llama-3.1-70B",
+    "meta-llama/Llama-3.1-8B-Instruct": "Meta-Llama-3.1-8B",
+    "nvidia/Llama-3.1-8B-Instruct-FP8": "Meta-Llama-3.1-8B",
+    "moonshotai/Kimi-K2.5": "Kimi-K2-Instruct",
+    "openai/gpt-oss-120b": "gpt-oss-120b",
+    "zhipuai/GLM-5": "GLM-5",
+}
+#: Format of the table: weight format; gpt-oss keeps the mxfp4 of its checkpoint whatever the table says.
+FORMATS = {"fp8": "fp8", "fp8_block": "fp8_block", "nvfp4": "nvfp4", "int4_wo": "int4", "": "bf16"}
+OWN_FORMAT = {"gpt-oss-120b"}
+MOST_DEVICES = 8  # one node
+LOSS_SCALE = 0.1
+#: Runs of the same configuration that differ by more than this factor differ in something the table does not say.
+LARGEST_DISAGREEMENT = 1.5
+#: (engine, version, model, or any) of runs that cannot be used, and why.
+UNUSABLE = {
+    ("trtllm", "1.2.0rc6.post3", "DeepSeek-V3"): "speculation the table does not record (two to three times faster)",
+    ("trtllm", "1.3.0rc1", ""): "not reproducible (8 and 42 ms for one configuration)",
+}
+LAUNCH_SHARES = np.linspace(0.0, 1.0, 21)
+#: Kinds of operations whose fixed time is a launch.
+LAUNCHED = ("gemm", "moe", "attention_decode", "attention_prefill", "elementwise")
+
+
+@frozen(kw_only=True)
+class Run:
+    """One benchmark run."""
+
+    engine: str
+    version: str
+    model: str  # bundled name
+    device: str  # profile
+    weights: str | None  # None keeps the checkpoint's
+    layout: Parallelism
+    prompt: int  # [token]
+    output: int  # [token]
+    batch: int  # sequences in flight over all replicas
+    ttft: float  # [s]
+    tpot: float  # [s]
+
+
+@frozen(kw_only=True, eq=False)
+class Kernels:
+    """What the step model says about runs before any host time."""
+
+    runs: Sequence[Run]
+    decode: FloatArray  # one step [s], kernels timed alone
+    decode_launch: FloatArray  # fixed time of its kernels [s]
+    prompt: FloatArray  # one prefill on a replica [s]
+    prompt_launch: FloatArray
+    prompts: FloatArray  # of other sequences per step, (B - 1)/N [1]
+    layers: FloatArray  # [1]
+    moe: BoolArray
+
+    @property
+    def measured(self) -> FloatArray:
+        """Measured time per output token [s]."""
+        return np.array([run.tpot for run in self.runs])
+
+    def column(self, name: str) -> NDArray[Any]:
+        """One attribute of every run."""
+        return np.array([getattr(run, name) for run in self.runs])
+
+    def where(self, mask: BoolArray) -> Kernels:
+        """Keep some runs."""
+        arrays = ("decode", "decode_launch", "prompt", "prompt_launch", "prompts", "layers", "moe")
+        return evolve(
+            self,
+            runs=[run for run, kept in zip(self.runs, mask, strict=True) if kept],
+            **{name: getattr(self, name)[mask] for name in arrays},
+        )
+
+
+@frozen(kw_only=True)
+class Host:
+    """What one engine adds to its kernels."""
+
+    per_layer: float  # [s]
+    per_step: float  # [s]
+    spread: float  # kappa: share of the other sequences' prompts that falls between one's tokens [1]
+    launch_share: float  # phi: share of a kernel's fixed time left inside a CUDA graph [1]
+    uncertainty: float = 0.0  # of the time per token, relative, one sigma
+    runs: int = 0
+
+    def tpot(self, kernels: Kernels) -> FloatArray:
+        """Time per output token [s]."""
+        hidden = 1.0 - self.launch_share
+        host = self.per_layer * kernels.layers + self.per_step
+        decode = kernels.decode - hidden * kernels.decode_launch
+        prompt = kernels.prompt - hidden * kernels.prompt_launch
+        return np.asarray(decode + host + self.spread * kernels.prompts * (prompt + host))
+
+    def ttft(self, kernels: Kernels) -> FloatArray:
+        """Time to the first token of a sequence that does not wait for others [s]."""
+        host = self.per_layer * kernels.layers + self.per_step
+        return np.asarray(kernels.prompt - (1.0 - self.launch_share) * kernels.prompt_launch + host)
+
+
+def read_runs() -> tuple[list[Run], dict[str, int]]:
+    """Read the runs in aggregated mode, each once, and how many are left out for which reason."""
+    path = systems_directory() / "silicon_sample.csv"
+    runs: dict[tuple[object, ...], Run] = {}
+    dropped: dict[str, int] = {}
+
+    def drop(reason: str) -> None:
+        dropped[reason] = dropped.get(reason, 0) + 1
+
+    with path.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            if row["mode"] != "agg":
+                drop("prefill and decode on different devices")
+                continue
+            reason, run = _run(row)
+            if run is None:
+                drop(reason)
+            elif because := UNUSABLE.get((run.engine, run.version, run.model)) or UNUSABLE.get(
+                (run.engine, run.version, "")
+            ):
+                drop(because)
+            elif (run.device, run.ttft, run.tpot) in runs:
+                drop("the same run under a second name")
+            else:
+                runs[run.device, run.ttft, run.tpot] = run
+    return list(runs.values()), dropped
+
+
+def _run(row: dict[str, str]) -> tuple[str, Run | None]:
+    """Read one row; without a run, the reason."""
+    if row["model_path"] not in MODELS or row["system"] not in DEVICES:
+        return "no bundled model or device", None
+    model = MODELS[row["model_path"]]
+    architecture = load_model(model)
+    tp, dp = int(float(row["tp_size"])), max(1, int(float(row["attention_dp_size"] or 1)))
+    moe_tp, moe_ep = int(float(row["moe_tp_size"] or 1)), int(float(row["moe_ep_size"] or 1))
+    if architecture.is_moe and moe_tp * moe_ep != tp * dp:
+        return "layout of experts and attention disagree", None
+    if tp * dp > MOST_DEVICES:
+        return "more than one node", None
+    try:
+        layout = Parallelism(tp=tp, dp=dp, ep=moe_ep if architecture.is_moe else 1)
+        layout.check(architecture)
+    except InputError:
+        return "layout does not fit the model", None
+    weights = None if model in OWN_FORMAT else FORMATS[row["gemm_quant_mode"] or ""]
+    return "", Run(
+        engine=row["backend"],
+        version=row["backend_version"],
+        model=model,
+        device=DEVICES[row["system"]],
+        weights=weights,
+        layout=layout,
+        prompt=int(row["isl"]),
+        output=int(row["osl"]),
+        batch=int(float(row["batch_size"])) * dp,
+        ttft=float(row["silicon_ttft_ms"]) * 1e-3,
+        tpot=float(row["silicon_tpot_ms"]) * 1e-3,
+    )
+
+
+def kernel_times(runs: Iterable[Run]) -> Kernels:
+    """Predict the kernels of every run, with one call of the step model for all that share everything but lengths."""
+    groups: dict[tuple[object, ...], list[Run]] = {}
+    for run in runs:
+        groups.setdefault((run.model, run.device, run.weights, run.layout, run.engine), []).append(run)
+    parts = [_group_times(group) for group in groups.values()]
+    arrays = ("decode", "decode_launch", "prompt", "prompt_launch", "prompts", "layers", "moe")
+    return Kernels(
+        runs=[run for part in parts for run in part.runs],
+        **{name: np.concatenate([getattr(part, name) for part in parts]) for name in arrays},
+    )
+
+
+def _group_times(runs: Sequence[Run]) -> Kernels:
+    first = runs[0]
+    batch, prompt, output = (np.array([getattr(run, name) for run in runs], dtype=float) for name in _LENGTHS)
+    model = load_model(first.model)
+    machine = load_hardware(first.device).for_engine(first.engine)
+    common: dict[str, Any] = {
+        "parallelism": first.layout,
+        "dtypes": {"weights": first.weights, "allow_fallback": True},
+        "engine": "none",
+    }
+    replicas = first.layout.dp
+    decode = step_cost(model, machine, batch=batch, context=prompt + output / 2.0, **common)
+    prefill = step_cost(model, machine, batch=replicas, context=0, tokens_per_sequence=prompt, prefill=True, **common)
+    return Kernels(
+        runs=runs,
+        decode=decode.time,
+        decode_launch=_launch(decode),
+        prompt=prefill.time,
+        prompt_launch=_launch(prefill),
+        prompts=(batch / replicas - 1.0) / output,
+        layers=np.full(len(runs), float(len(model.layers))),
+        moe=np.full(len(runs), model.is_moe),
+    )
+
+
+_LENGTHS = ("batch", "prompt", "output")
+
+
+def _launch(cost: StepCost) -> FloatArray:
+    """Fixed time of all kernels of a step [s]."""
+    fixed = sum(
+        component.repeats * component.overhead
+        for _, component in cost.operations()
+        if component.operation.kind in LAUNCHED
+    )
+    return np.full(cost.shape, float(fixed))
+
+
+def usable(kernels: Kernels) -> tuple[BoolArray, dict[str, int]]:
+    """Runs whose configuration says what was run, and how many do not."""
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for index, run in enumerate(kernels.runs):
+        key = (run.engine, run.model, run.device, run.weights, run.layout, run.prompt, run.output, run.batch)
+        groups.setdefault(key, []).append(index)
+    agree = np.ones(len(kernels.runs), dtype=bool)
+    for indices in groups.values():
+        times = kernels.measured[indices]
+        agree[indices] = times.max() <= LARGEST_DISAGREEMENT * times.min()
+    replica = kernels.column("batch") / np.array([run.layout.dp for run in kernels.runs])
+    cycle = kernels.column("ttft") + kernels.column("output") * kernels.measured
+    possible = replica * kernels.prompt <= cycle
+    return agree & possible, {
+        "runs of one configuration that differ by more than 1.5": int((~agree).sum()),
+        "prompts answered faster than they can be computed (cached)": int((agree & ~possible).sum()),
+    }
+
+
+def fit_hosts(kernels: Kernels, launch_share: float | None = None) -> dict[str, Host]:
+    """Fit every engine's host times and spread; the launch share is common to all, the best of a grid if not given."""
+    engines = kernels.column("engine")
+    if launch_share is None:
+        losses = [
+            sum(_fit(kernels.where(engines == engine), share)[1] for engine in ENGINES if np.any(engines == engine))
+            for share in LAUNCH_SHARES
+        ]
+        launch_share = float(LAUNCH_SHARES[int(np.argmin(losses))])
+    return {
+        engine: _fit(kernels.where(engines == engine), launch_share)[0]
+        for engine in ENGINES
+        if np.any(engines == engine)
+    }
+
+
+def _fit(kernels: Kernels, launch_share: float) -> tuple[Host, float]:
+    """Host times of one engine and the loss: soft-L1 of ln(predicted/measured), nothing negative."""
+    from scipy.optimize import least_squares
+
+    measured = kernels.measured
+
+    def host(values: FloatArray) -> Host:
+        layer, step, spread = (float(value) for value in values)
+        return Host(per_layer=layer * 1e-6, per_step=step * 1e-3, spread=spread, launch_share=launch_share)
+
+    found = least_squares(
+        lambda values: np.log(host(values).tpot(kernels) / measured),
+        [10.0, 1.0, 0.8],
+        bounds=([0.0, 0.0, 0.5], [200.0, 20.0, 1.0]),
+        loss="soft_l1",
+        f_scale=LOSS_SCALE,
+    )
+    best = host(found.x)
+    error = np.abs(np.log(best.tpot(kernels) / measured))
+    sigma = float(np.quantile(error, 0.8)) / INTERVAL_80
+    return evolve(best, uncertainty=sigma, runs=len(measured)), float(found.cost)
+
+
+def predict_tpot(kernels: Kernels, hosts: dict[str, Host]) -> FloatArray:
+    """Time per output token of every run with its engine's host times [s]."""
+    engines = kernels.column("engine")
+    predicted = np.full(len(kernels.runs), np.nan)
+    for engine, host in hosts.items():
+        mine = engines == engine
+        predicted[mine] = host.tpot(kernels.where(mine))
+    return predicted
+
+
+def leave_one_model_out(kernels: Kernels, launch_share: float) -> FloatArray:
+    """Predict each model's runs from host times fitted on the other models of the same engine [s]."""
+    engines, models = kernels.column("engine"), kernels.column("model")
+    predicted = np.full(len(kernels.runs), np.nan)
+    for engine, model in sorted(set(zip(engines.tolist(), models.tolist(), strict=True))):
+        mine = (engines == engine) & (models == model)
+        others = (engines == engine) & (models != model)
+        if others.any():
+            predicted[mine] = _fit(kernels.where(others), launch_share)[0].tpot(kernels.where(mine))
+    return predicted
+
+
+def prediction_errors(predicted: FloatArray, measured: FloatArray) -> Errors:
+    """Median and p90 of |predicted/measured - 1|; runs without a prediction are left out."""
+    known = np.isfinite(predicted)
+    error = np.abs(predicted[known] / measured[known] - 1.0)
+    if len(error) == 0:
+        return Errors(rows=0, median=np.nan, p90=np.nan)
+    return Errors(rows=len(error), median=float(np.median(error)), p90=float(np.quantile(error, 0.9)))

@@ -1,0 +1,95 @@
+"""The section on served runs of the page about measured silicon; generated, never typed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from latency_model.evidence.fit import Errors
+from latency_model.evidence.served import (
+    BoolArray,
+    Kernels,
+    fit_hosts,
+    kernel_times,
+    leave_one_model_out,
+    predict_tpot,
+    prediction_errors,
+    read_runs,
+    usable,
+)
+
+__all__ = ["served_lines"]
+
+FEW_SEQUENCES = 8
+NAMES = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM"}
+
+
+def served_lines() -> Iterator[str]:
+    """Predict every usable run and lay out the errors by engine, device and model."""
+    runs, dropped = read_runs()
+    every = kernel_times(runs)
+    mask, more = usable(every)
+    kernels = every.where(mask)
+    hosts = fit_hosts(kernels)
+    share = next(iter(hosts.values())).launch_share
+    predicted, apart = predict_tpot(kernels, hosts), leave_one_model_out(kernels, share)
+    alone = predict_tpot(kernels, fit_hosts(kernels, launch_share=1.0))
+    yield from ("", "## Served runs", "")
+    yield (
+        f"{len(kernels.runs):,} benchmark runs of whole models (`silicon_sample.csv` of the same package), time per "
+        "output token predicted from the model's config, the device's profile and the engine: one decode step at the "
+        "mean context, the prompts of the other sequences that fall between, and host time per layer and per step. "
+        "*Spread* is the share of those prompts that falls between one's tokens (1/2 when all start together, 1 when "
+        "evenly). *Launch share* is what is left, inside a CUDA graph, of the fixed time a kernel takes when timed "
+        "alone; it is common to all engines. Nothing is fitted per model. Time to first token is not predicted: in "
+        "these runs it is mostly queueing and front end."
+    )
+    yield ""
+    yield _row("engine", "runs", "host µs per layer", "host ms per step", "spread", "launch share", "one sigma")
+    yield _row(*["---"] * 7)
+    for engine, host in hosts.items():
+        yield _row(
+            NAMES[engine],
+            str(host.runs),
+            f"{host.per_layer * 1e6:.1f}",
+            f"{host.per_step * 1e3:.2f}",
+            f"{host.spread:.2f}",
+            f"{host.launch_share:.2f}",
+            f"{host.uncertainty:.0%}",
+        )
+    yield ""
+    yield (
+        "Median / p90 error in %. *Model left out*: host times fitted on the other models of the engine. *All "
+        "launches*: the step model as it is, with the whole fixed time of every kernel (launch share 1), host times "
+        "fitted again."
+    )
+    yield ""
+    yield _row("runs of", "count", "median / p90", "model left out", "all launches")
+    yield _row(*["---"] * 5)
+    for name, chosen in _groups(kernels):
+        if chosen.any():
+            measured = kernels.measured[chosen]
+            cells = [prediction_errors(values[chosen], measured) for values in (predicted, apart, alone)]
+            yield _row(name, str(int(chosen.sum())), *map(_errors, cells))
+    yield from ("", "Runs left out:", "")
+    yield from (f"- {reason}: {count:,}" for reason, count in (dropped | more).items() if count)
+
+
+def _groups(kernels: Kernels) -> Iterator[tuple[str, BoolArray]]:
+    few = kernels.column("batch") <= FEW_SEQUENCES
+    yield f"dense models, at most {FEW_SEQUENCES} sequences", ~kernels.moe & few
+    yield "dense models", ~kernels.moe
+    yield "mixtures of experts", kernels.moe
+    for key, kind in (("engine", "engine"), ("device", "device"), ("model", "model")):
+        values = kernels.column(key)
+        for value in np.unique(values):
+            yield f"{kind} {NAMES.get(str(value), str(value))}", values == value
+
+
+def _errors(errors: Errors) -> str:
+    return f"{100 * errors.median:.1f} / {100 * errors.p90:.0f}" if errors.rows else ""
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
