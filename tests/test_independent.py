@@ -243,7 +243,7 @@ def deepseek_v3(batch: int, tokens: int, context: int, routing: tuple[float, flo
         moved(rows, 2 * 4 * 7168, kernels=2),
         matrix(rows, 7168, query + rank + rope, **stored),
         matrix(rows, query, heads * (nope + rope), **stored),
-        matrix(rows, rank, heads * (nope + 128), **stored),  # absorbed into queries and outputs
+        matrix(rows, rank, heads * (nope + 128), kernels=2),  # absorbed into queries and outputs, in 16 bits
         moved(rows, 2 * (heads * rope + rope), kernels=1),
         latent_attention(batch, tokens, context, heads, rank, rope),
         matrix(rows, heads * 128, 7168, **stored),

@@ -233,10 +233,10 @@ def percent(share: float) -> str:
     return f"{share * 100:.0f} %"
 
 
-def fixed(value: float, decimals: int = 2) -> str:
+def fixed(value: float | None, decimals: int = 2) -> str:
     """Write a number with so many decimals, or a dash where there is none.
 
-    >>> fixed(0.0496), fixed(float("nan"))
+    >>> fixed(0.0496), fixed(None)
     ('0.05', '-')
     """
-    return f"{value:.{decimals}f}" if math.isfinite(value) else "-"
+    return "-" if value is None else f"{value:.{decimals}f}"

@@ -78,8 +78,8 @@ class _Column:
         self.break_even = take(plan.break_even_acceptance)
         self.lever, self.lever_gain = take(plan.lever), take(plan.lever_gain)
         self.fits, self.largest_batch = (
-            take(plan.memory.fits[..., 0]),
-            take(plan.memory.largest_batch[..., 0]),
+            take(plan.memory.fits),
+            take(plan.memory.largest_batch),
         )
 
 
