@@ -41,7 +41,7 @@ def run(model: str, batch: int, prompt: int = 1024, output: int = 512, **changes
     )
 
 
-def made(host: Host = TRUE, noise: float = 0.0) -> Kernels:
+def made(host: Host = TRUE, noise: float = 0.0, seed: int = 1) -> Kernels:
     runs = [
         run(model, batch, prompt, output)
         for model in ("Meta-Llama-3.1-8B", "Qwen3-32B", "Qwen3-30B-A3B")
@@ -49,7 +49,7 @@ def made(host: Host = TRUE, noise: float = 0.0) -> Kernels:
         for prompt, output in ((1024, 1024), (4096, 256))
     ]
     kernels = kernel_times(runs)
-    scatter = np.exp(noise * np.random.default_rng(1).standard_normal(len(runs)))
+    scatter = np.exp(noise * np.random.default_rng(seed).standard_normal(len(runs)))
     times = host.tpot(kernels) * scatter
     return attrs.evolve(
         kernels, runs=[attrs.evolve(r, tpot=float(t)) for r, t in zip(kernels.runs, times, strict=True)]
@@ -66,8 +66,10 @@ def test_host_times_that_made_the_runs_are_found():
 
 
 def test_the_uncertainty_is_the_scatter_of_the_runs():
-    host = fit_hosts(made(noise=0.1), launch_share=TRUE.launch_share)["vllm"]
-    assert 0.07 < host.uncertainty < 0.13
+    sigmas = [
+        fit_hosts(made(noise=0.1, seed=seed), launch_share=TRUE.launch_share)["vllm"].uncertainty for seed in range(8)
+    ]
+    assert np.mean(sigmas) == pytest.approx(0.1, rel=0.15)
 
 
 def test_a_model_left_out_is_predicted_from_the_others():
