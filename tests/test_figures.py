@@ -258,6 +258,20 @@ def test_a_page_needs_nothing_else_and_shows_names_as_text(tmp_path: Path) -> No
     assert not any(note.get("name") == "footer" for figure in figures for note in figure["layout"]["annotations"])
 
 
+def test_a_page_survives_what_cannot_be_and_long_axes(tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    arguments = ["-m", "Qwen3-8B", "-H", MACHINE, "--tp", "3,1", "-b", "1:40", "-c", "0:90000:1000", "-k", "0,2"]
+    result = CliRunner().invoke(main, ["sweep", *arguments, "--html", str(path)])
+    assert result.exit_code == 0, result.output
+    assert path.stat().st_size < 12e6
+
+
+def test_what_cannot_be_is_blank_on_the_map() -> None:
+    grid = lm.sweep("Qwen3-8B", MACHINE, tp=[3, 1], batch=[1, 8], context=[0, 8], draft_length=[0, 2])
+    first, *_ = lm.figures.draft_length_map(grid).data
+    assert np.isnan(np.asarray(first.z, dtype=float)).all()
+
+
 def test_a_hostile_name_is_only_text() -> None:
     import attrs
 

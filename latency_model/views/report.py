@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from latency_model.costs.round import speculate
+from latency_model.costs.round import Round, speculate
 from latency_model.errors import InputError
 from latency_model.views import figures
 from latency_model.views.axes import Grid
@@ -27,6 +27,8 @@ __all__ = ["page", "save_page", "sweep_figures"]
 TEMPLATE = Path(__file__).with_name("report.html")
 #: Points beyond which a page would be slow to open.
 MOST_POINTS = 200_000
+#: Values of an axis that a menu offers.
+MOST_IN_MENU = 7
 #: Of a sweep, what the figures of a page need.
 NEEDED = tuple(name for name in QUANTITIES if name not in ("term_time", "tpot_low", "tpot_high"))
 
@@ -80,29 +82,48 @@ def sweep_figures(dataset: Dataset) -> Iterator[Figure]:
     """The figures a sweep has enough axes for, most telling first."""
     sizes = dataset.sizes
     if all(sizes.get(name, 1) > 1 for name in ("batch", "context", "draft_length")):
-        yield figures.draft_length_map(dataset)
+        yield figures.draft_length_map(_thinned(dataset, ("batch", "context", "draft_length")))
     for along in ("batch", "context", "acceptance", "draft_length"):
         if sizes.get(along, 1) > 1:
-            yield figures.speedup(dataset, against=along)
+            yield figures.speedup(_thinned(dataset, (along, "draft_length")), against=along)
     if sizes.get("batch", 1) > 1 and sizes.get("draft_length", 1) > 1 and 0 in dataset.draft_length.values:
-        yield figures.pareto(dataset)
+        yield figures.pareto(_thinned(dataset, ("batch", "draft_length")))
 
 
-def _cell_figures(grid: Grid) -> Iterator[Figure]:
-    """Figures of a single point: the first choice of every axis, at its best draft length."""
-    cell = next(grid.cells())
-    arguments = cell.arguments()
-    load = {name: grid.axes[name].values[0] for name in ("batch", "context")}
-    acceptance = grid.axes["acceptance"].values[0]
-    lengths = np.array(grid.axes["draft_length"].values)
-    curve = speculate(**arguments, **load, acceptance=acceptance, draft_length=lengths)
-    best = lengths[int(np.argmax(curve.speedup))]
-    point = speculate(**arguments, **load, acceptance=acceptance, draft_length=best)
+def _thinned(dataset: Dataset, drawn: Sequence[str]) -> Dataset:
+    """The same sweep with long axes that are not drawn cut to a few values that span them."""
+    long = {name: size for name, size in dataset.sizes.items() if name not in drawn and size > MOST_IN_MENU}
+    few = {name: np.unique(np.linspace(0, size - 1, MOST_IN_MENU).round().astype(int)) for name, size in long.items()}
+    return dataset.isel(few)
+
+
+def _point_figures(point: Round) -> Iterator[Figure]:
+    """Where the time of one round goes."""
+    setting = point.setting
     yield figures.waterfall(point)
     yield figures.roofline(point)
-    if point.setting.model.is_moe:
-        chosen = {name: arguments[name] for name in ("parallelism", "routing", "dtypes")}
-        yield figures.experts(arguments["model"], arguments["hardware"], **chosen)
+    if setting.model.is_moe:
+        chosen: dict[str, Any] = {
+            "parallelism": setting.parallelism,
+            "routing": setting.routing,
+            "dtypes": setting.dtypes,
+        }
+        yield figures.experts(setting.model, setting.hardware, **chosen)
+
+
+def _first_point(grid: Grid) -> Round:
+    """The first batch, context and acceptance of the first possible cell, at its best draft length."""
+    load = {name: grid.axes[name].values[0] for name in ("batch", "context", "acceptance")}
+    lengths = grid.axes["draft_length"].values
+    why: InputError | None = None
+    for cell in grid.cells():
+        try:
+            arguments = cell.arguments() | load
+            best = int(np.argmax(speculate(**arguments, draft_length=lengths).speedup))
+            return speculate(**arguments, draft_length=lengths[best])
+        except InputError as error:
+            why = why or error
+    raise why or InputError("the sweep has no points")
 
 
 def save_page(grid: Grid, path: Path, *, force: bool = False, progress: Progress | None = None) -> None:
@@ -114,7 +135,7 @@ def save_page(grid: Grid, path: Path, *, force: bool = False, progress: Progress
         )
     dataset = evaluated(grid, NEEDED, progress=progress)
     title = " and ".join(map(str, grid.axes["model"].labels)) + " on " + " and ".join(grid.axes["hardware"].labels)
-    text = page(title, [*sweep_figures(dataset), *_cell_figures(grid)], summary=summary(dataset))
+    text = page(title, [*sweep_figures(dataset), *_point_figures(_first_point(grid))], summary=summary(dataset))
     with whole_file(path, force=force) as beside:
         beside.write_text(text, encoding="utf-8")
 

@@ -74,7 +74,7 @@ def _traces(plane: Dataset, lengths: NDArray[Any]) -> list[Any]:
     x, y = best.batch.values, best.context.values
     order = ("context", "batch")
     where = {"x": x, "y": y}
-    chosen = best.best_draft_length.transpose(*order).values
+    chosen = best.best_draft_length.where(best.speedup.notnull()).transpose(*order).values
     speedup = best.speedup.transpose(*order).values
     fits = best.fits.transpose(*order).values
     drafting = plane.speedup.where(plane.draft_length > 0).max("draft_length").transpose(*order).values
