@@ -23,7 +23,7 @@ from latency_model.costs.round import (
 )
 from latency_model.costs.setting import Setting
 from latency_model.costs.step import Scales
-from latency_model.decisions.uncertainty import INTERVAL_80, log_deviation, uncertain_scales
+from latency_model.decisions.uncertainty import INTERVAL_80, log_deviations, uncertain_scales
 from latency_model.errors import InputError
 from latency_model.formulas.acceptance import acceptance_from_mean_length
 from latency_model.specs.acceptance import Acceptance
@@ -369,14 +369,15 @@ def optimize(
         raise InputError(_nothing_fits(setting, memory, point))
 
     cost = round_cost(setting, drafter, **point, speculation_tax=tax)
-    uncertain = list(uncertain_scales(cost, setting))
     up, down = (accepted.shifted(side).tokens_per_round(lengths)[best] for side in (1.0, -1.0))
     from_acceptance = np.log(up / down) / 2.0
-    speed_deviation = np.hypot(
-        log_deviation(lambda scales: cost.baseline.scaled_time(scales) / cost.time(scales), uncertain), from_acceptance
-    )
-    tpot_deviation = np.hypot(log_deviation(cost.time, uncertain), from_acceptance)
-    spread, tpot_spread = np.exp(INTERVAL_80 * speed_deviation), np.exp(INTERVAL_80 * tpot_deviation)
+
+    def gain_and_time(scales: Scales) -> tuple[FloatArray, FloatArray]:
+        time = cost.time(scales)
+        return cost.baseline.scaled_time(scales) / time, time
+
+    deviations = log_deviations(gain_and_time, uncertain_scales(cost, setting))
+    spread, tpot_spread = (np.exp(INTERVAL_80 * np.hypot(own, from_acceptance)) for own in deviations)
     round_ = Round(
         **point,
         tokens_per_round=tokens[best],

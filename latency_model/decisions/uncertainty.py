@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from latency_model.costs.setting import Setting
 from latency_model.costs.step import COMMUNICATION, Scales
 from latency_model.specs.profile import HOST_TIMES
 
-__all__ = ["INTERVAL_80", "log_deviation", "uncertain_scales"]
+__all__ = ["INTERVAL_80", "log_deviation", "log_deviations", "uncertain_scales"]
 
 FloatArray = NDArray[np.floating[Any]]
 
@@ -24,11 +24,15 @@ INTERVAL_80 = 1.2815515655446004
 MEMORY_GROUPS = ("weights", "experts", "KV", "state", "activations")
 
 
-def uncertain_scales(cost: RoundCost, setting: Setting) -> Iterator[tuple[tuple[str, str], float]]:
-    """Yield (term, relative standard deviation) for every constant the round's time depends on.
+def uncertain_scales(cost: RoundCost, setting: Setting) -> list[tuple[tuple[str, str], float]]:
+    """Every constant the round's time depends on and that is uncertain, as (term, relative standard deviation).
 
     Constants of one kind of kernel move together in target and drafter, as they are those of one machine.
     """
+    return [(term, deviation) for term, deviation in _constants(cost, setting) if deviation > 0.0]
+
+
+def _constants(cost: RoundCost, setting: Setting) -> Iterator[tuple[tuple[str, str], float]]:
     kinds: dict[str, set[str]] = {}
     for step in filter(None, (cost.verify, cost.draft_step)):
         for _, component in step.operations():
@@ -65,16 +69,26 @@ def _kernel_terms(kind: str, dtypes: set[str], setting: Setting) -> Iterator[tup
     yield (kind, "overhead"), max(block.overhead_uncertainty for block in reached)
 
 
-def log_deviation(quantity: Callable[[Scales], FloatArray], terms: list[tuple[tuple[str, str], float]]) -> FloatArray:
-    """Standard deviation of ln(quantity) when each term varies independently and log-normally [1].
+def log_deviations(
+    quantities: Callable[[Scales], tuple[FloatArray, ...]], terms: Iterable[tuple[tuple[str, str], float]]
+) -> tuple[FloatArray, ...]:
+    """Standard deviation of ln(quantity) of each quantity when the terms vary independently and log-normally [1].
 
     First order: half the difference between one deviation up and one down, added in squares.
     """
-    variance: FloatArray = np.zeros(())
+    variances: list[FloatArray] = []
     for term, deviation in terms:
-        if deviation <= 0.0:
-            continue
         factor = 1.0 + deviation
-        up, down = quantity({term: factor}), quantity({term: 1.0 / factor})
-        variance = variance + (np.log(up / down) / 2.0) ** 2
-    return np.sqrt(variance)
+        up, down = quantities({term: factor}), quantities({term: 1.0 / factor})
+        moved: list[FloatArray] = [(np.log(high / low) / 2.0) ** 2 for high, low in zip(up, down, strict=True)]
+        variances = [a + b for a, b in zip(variances, moved, strict=True)] if variances else moved
+    if not variances:
+        return tuple(np.zeros(np.shape(quantity)) for quantity in quantities({}))
+    return tuple(np.sqrt(variance) for variance in variances)
+
+
+def log_deviation(
+    quantity: Callable[[Scales], FloatArray], terms: Iterable[tuple[tuple[str, str], float]]
+) -> FloatArray:
+    """Standard deviation of ln(quantity): :func:`log_deviations` of one quantity [1]."""
+    return log_deviations(lambda scales: (quantity(scales),), terms)[0]
