@@ -14,6 +14,7 @@ from latency_model.cli import main
 from latency_model.costs.round import round_cost
 from latency_model.costs.setting import Setting
 from latency_model.costs.step import Scales, evaluate
+from latency_model.decisions.uncertainty import INTERVAL_80, log_deviation, uncertain_scales
 from latency_model.errors import InputError
 from latency_model.evidence.calibrate import Calibration, calibrate
 from latency_model.evidence.calibrate.calibrate import KERNELS
@@ -203,12 +204,22 @@ def test_links_are_fitted_where_there_are_several_devices(tmp_path: Path) -> Non
     assert own.overhead / base.overhead == pytest.approx(base.memory / own.memory, rel=1e-3)
 
 
-def test_random_constants_survive_the_trip_through_their_uncertainty(tmp_path: Path) -> None:
+def test_intervals_of_a_calibrated_profile_cover_new_points_as_often_as_they_say(tmp_path: Path) -> None:
     setting = Setting.of(DENSE, "h100-sxm", engine="none")
-    timing = calibrate([write_points(tmp_path / "p.csv", setting, scales(memory=1.1))], setting=setting).timing
-    assert timing is not None
-    block = timing.profile.efficiency("gemm", "bf16")
-    assert block.memory_uncertainty >= timing.fit.scatter  # no surer than the model it serves
+    true = scales(memory=1.1, overhead=1.3)
+    batch, tokens, context = points()
+    where = {"batch": batch, "tokens_per_sequence": tokens, "context": context}
+    covered = []
+    for seed in range(16):
+        timing = calibrate([write_points(tmp_path / "p.csv", setting, true, seed)], setting=setting).timing
+        assert timing is not None
+        own = attrs.evolve(setting, hardware=timing.profile)
+        cost = round_cost(own, Draft.ngram(), batch=batch, context=context, draft_length=tokens - 1)
+        width = INTERVAL_80 * log_deviation(cost.verify.scaled_time, list(uncertain_scales(cost, own)))
+        noise = NOISE * np.random.default_rng(1000 + seed).standard_normal(batch.size)
+        seen = np.log(evaluate(setting, **where).scaled_time(true)) + noise
+        covered.append(np.mean(np.abs(np.log(cost.verify.time) - seen) <= width))
+    assert 0.7 <= np.mean(covered) <= 0.9
 
 
 @pytest.mark.parametrize(

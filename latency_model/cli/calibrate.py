@@ -180,6 +180,7 @@ def errors_lines(timing: TimingFit) -> Iterator[str]:
         yield f"{len(timing.timings)} points are too few to hold some out."
     else:
         yield f"Error on points held out of the fit (5 folds): {shown(timing.held_out)}."
+    yield f"The 80 % intervals of the new profile hold {timing.coverage:.0%} of these points."
     if timing.fit.condition > 1e3:
         yield f"Condition number of the terms {timing.fit.condition:.0e}: these points do not tell all of them apart."
 

@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 @click.option("--seconds", type=float, default=60.0, show_default=True, help="Time for the measurements.")
 @click.option("--dtype", default="bf16", show_default=True, help="Number format: bf16, fp16 or fp32.")
 @click.option("--threads", type=int, help="Threads on a CPU; torch's choice if not given.")
-@click.option(
-    "--check", is_flag=True, help="Also time small models and predict them; give it more seconds."
-)
+@click.option("--check", is_flag=True, help="Also time small models and predict them; give it more seconds.")
 @click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write the profile here.")
 @format_option
 def measure(

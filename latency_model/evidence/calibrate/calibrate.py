@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from latency_model.costs.round import RoundCost, round_cost
 from latency_model.costs.setting import Setting
 from latency_model.costs.step import COMMUNICATION, Scales, StepCost, evaluate
+from latency_model.decisions.uncertainty import INTERVAL_80, log_deviation, uncertain_scales
 from latency_model.errors import InputError, nearest
 from latency_model.evidence.calibrate.fitting import FactorFit, fit_factors, hold_out_errors
 from latency_model.evidence.calibrate.observations import AcceptanceCounts, Reading, Timings
@@ -23,6 +24,7 @@ from latency_model.evidence.calibrate.readers import read_file
 from latency_model.evidence.routing_trace import RoutingFit, fit_routing
 from latency_model.specs.acceptance import Acceptance
 from latency_model.specs.draft import Draft
+from latency_model.specs.engine import load_engine
 from latency_model.specs.hardware import HardwareProfile
 from latency_model.specs.profile import ANY_DTYPE, HOST_TIMES, Efficiency
 from latency_model.specs.quantity import Quantity
@@ -34,6 +36,7 @@ FloatArray = NDArray[np.floating[Any]]
 #: What can be fitted: a factor each on the times of these terms.
 TERMS = ("compute", "memory", "overhead", "engine", "link")
 LARGEST_FRACTION = 2.0  # of a stated peak or bandwidth; a profile may not hold more
+LARGEST_WIDENING = 5.0
 LARGEST_RATIO = 30.0  # of predicted to measured times: beyond it they are not of this model and machine
 CHECK = "check the unit of the times, the model, the number formats and the number of devices"
 KERNELS = ("gemm", "moe", "attention_decode", "attention_prefill", "elementwise")
@@ -67,6 +70,8 @@ class TimingFit:
         Relative error of each point with the base profile and with the fit, shape [points] [1].
     held_out : ndarray or None
         Relative error of each point predicted from the others; None where there were too few points.
+    coverage : float
+        Share of these (or else of the points fitted) inside the 80 % interval the new profile gives [1].
     profile : HardwareProfile
         The base profile with the factors applied.
     """
@@ -77,6 +82,7 @@ class TimingFit:
     before: FloatArray
     after: FloatArray
     held_out: FloatArray | None
+    coverage: float
     profile: HardwareProfile
 
 
@@ -214,15 +220,48 @@ def _fit_timings(
         raise InputError(f"the base profile predicts {ratio:.2g} times the times measured; {CHECK}")
     fit = fit_factors(names, predict, measured)
     held_out = hold_out_errors(names, predict, measured)
+    after = np.expm1(predict(np.log(fit.factors)) - measured)
+    unseen = after if held_out is None else held_out
+    sources = [reading.source for reading in readings]
+
+    def profile_of(widening: float) -> HardwareProfile:
+        return _profile(setting, fit, costs, sources, held_out, timings, widening)
+
+    # Constants vary independently in a prediction; widened together, they cover what was seen.
+    reach = np.abs(np.log1p(unseen)) / (INTERVAL_80 * _deviations(profile_of(1.0), timings, setting, draft))
+    share = min(0.8 * (1.0 + 1.0 / len(reach)), 1.0)  # so that the next point is inside with 80 %
+    widening = np.quantile(reach, share, method="higher")
+    profile = profile_of(float(np.clip(widening, 1.0 / LARGEST_WIDENING, LARGEST_WIDENING)))
+    covered = np.abs(np.log1p(unseen)) <= INTERVAL_80 * _deviations(profile, timings, setting, draft)
     return TimingFit(
         setting=setting,
         timings=timings,
         fit=fit,
         before=np.expm1(predict(np.zeros(len(names))) - measured),
-        after=np.expm1(predict(np.log(fit.factors)) - measured),
+        after=after,
         held_out=held_out,
-        profile=_profile(setting, fit, costs, [reading.source for reading in readings], held_out, timings),
+        coverage=float(np.mean(covered)),
+        profile=profile,
     )
+
+
+def _deviations(profile: HardwareProfile, timings: Timings, setting: Setting, draft: Draft | None) -> FloatArray:
+    """Standard deviation of ln(time) of each point as predictions from ``profile`` state it, shape [points] [1]."""
+    own = attrs.evolve(setting, hardware=profile, engine=load_engine(setting.engine.name, profile))
+    deviations = np.empty(len(timings))
+    for chosen, drafter in ((~timings.drafting, Draft.ngram()), (timings.drafting, draft)):
+        if not chosen.any() or drafter is None:
+            continue
+        cost = round_cost(
+            own,
+            drafter,
+            batch=timings.batch[chosen],
+            context=timings.context[chosen],
+            draft_length=timings.tokens_per_sequence[chosen] - 1.0,
+        )
+        whole = cost.time if drafter is draft else cost.verify.scaled_time
+        deviations[chosen] = log_deviation(whole, list(uncertain_scales(cost, own)))
+    return deviations
 
 
 def _joined(readings: Sequence[Reading], context: float | None) -> Timings:
@@ -312,12 +351,13 @@ def _profile(
     sources: Sequence[str],
     held_out: FloatArray | None,
     timings: Timings,
+    widening: float,
 ) -> HardwareProfile:
     """The base profile with every constant that was fitted, and its new uncertainty and source."""
     base = setting.hardware
     # A constant is no surer than the model it serves: its error takes in the scatter the fit leaves.
     known = {
-        name: (factor, _rounded(math.hypot(error, fit.scatter)))
+        name: (factor, _rounded(min(widening * math.hypot(error, fit.scatter), 2.0)))
         for name, factor, error, found in zip(
             fit.names, fit.factors.tolist(), fit.standard_errors.tolist(), fit.fitted, strict=True
         )
