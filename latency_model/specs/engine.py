@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from attrs import frozen
+from functools import cache
+from typing import Any
+
+from attrs import evolve, frozen
 
 from latency_model.errors import InputError, Problems, nearest, shorten
 from latency_model.specs.hardware import profiles_directory
@@ -28,10 +31,26 @@ class EngineOverheads:
     per_sequence: Quantity  # bookkeeping of a draft-and-verify round for each sequence in it
 
 
+@cache
+def _shipped() -> dict[str, EngineOverheads]:
+    """Every engine of the file that ships, read once."""
+    document, _ = read_toml(profiles_directory() / _FILE)
+    sources = document.pop("sources")
+    problems = Problems(_FILE)
+    engines = {}
+    for name, table in document.items():
+        fields = Fields(table, problems, f"{name}.", sources)
+        version = fields.text("version")
+        times = {part: fields.required_quantity(part, "time") for part in HOST_TIMES}
+        fields.close()
+        problems.raise_if_any()
+        engines[name] = EngineOverheads(name=name, version=version, **times)
+    return engines
+
+
 def engine_names() -> tuple[str, ...]:
     """Return the engines that ship with the package."""
-    document, _ = read_toml(profiles_directory() / _FILE)
-    return tuple(name for name in document if name != "sources")
+    return tuple(_shipped())
 
 
 def load_engine(name: str | EngineOverheads, hardware: HardwareProfile | None = None) -> EngineOverheads:
@@ -56,17 +75,10 @@ def load_engine(name: str | EngineOverheads, hardware: HardwareProfile | None = 
     """
     if isinstance(name, EngineOverheads):
         return name
-    document, _ = read_toml(profiles_directory() / _FILE)
-    sources = document.pop("sources")
+    shipped = _shipped()
     key = name.strip().casefold().replace("tensorrt-llm", "trtllm") if isinstance(name, str) else ""
-    if key not in document:
-        raise InputError(f"no engine is named {shorten(name)}; {nearest(str(name), document)}")
-    problems = Problems(_FILE)
-    fields = Fields(document[key], problems, f"{key}.", sources)
-    version = fields.text("version")
-    times = {part: fields.required_quantity(part, "time") for part in HOST_TIMES}
-    fields.close()
-    problems.raise_if_any()
-    if hardware is not None:
-        times |= {part: time for (engine, part), time in hardware.host_times.items() if engine == key}
-    return EngineOverheads(name=key, version=version, **times)
+    if key not in shipped:
+        raise InputError(f"no engine is named {shorten(name)}; {nearest(str(name), shipped)}")
+    measured = {} if hardware is None else hardware.host_times
+    own: dict[str, Any] = {part: time for (engine, part), time in measured.items() if engine == key}
+    return evolve(shipped[key], **own)

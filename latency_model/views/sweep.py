@@ -16,8 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 from latency_model.costs.grid import blocks
 from latency_model.costs.memory import MemoryUse, memory_use
 from latency_model.costs.round import NOT_MODELLED, Round, as_acceptance, speculate
-from latency_model.costs.step import COMPUTE_TERMS, MEMORY_TERMS
-from latency_model.decisions.uncertainty import INTERVAL_80, log_deviation, uncertain_scales
+from latency_model.costs.step import COMPUTE_TERMS, MEMORY_TERMS, Scales
+from latency_model.decisions.uncertainty import INTERVAL_80, log_deviations, uncertain_scales
 from latency_model.errors import InputError, nearest
 from latency_model.views.axes import ACCEPTANCE, ARRAYS, AXES, OBJECTS, Grid
 
@@ -85,9 +85,13 @@ class Block:
     def deviations(self) -> tuple[FloatArray, FloatArray]:
         """Standard deviations of ln speedup and ln time that come from the constants of machine and engine [1]."""
         cost = self.round.cost
-        uncertain = list(uncertain_scales(cost, self.round.setting))
-        speed = log_deviation(lambda scales: cost.baseline.scaled_time(scales) / cost.time(scales), uncertain)
-        return speed, log_deviation(cost.time, uncertain)
+
+        def gain_and_time(scales: Scales) -> tuple[FloatArray, FloatArray]:
+            time = cost.time(scales)
+            return cost.baseline.scaled_time(scales) / time, time
+
+        speed, time = log_deviations(gain_and_time, uncertain_scales(cost, self.round.setting))
+        return speed, time
 
 
 def _spread(point: Round, deviation: FloatArray) -> FloatArray:
