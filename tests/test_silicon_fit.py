@@ -18,6 +18,7 @@ from latency_model.evidence.silicon import Rows, power_law_load, tables
 from latency_model.evidence.silicon.attention import _counts as attention_counts
 from latency_model.evidence.silicon.gemm import matrix_bytes
 from latency_model.evidence.silicon.moe import _counts as moe_counts
+from latency_model.evidence.silicon.moe import drawn_loads
 from latency_model.evidence.silicon.tables import Table, read_table
 
 TRUE = Constants(compute=0.7, memory=0.85, overhead=5e-6, sharpness=2.2)
@@ -194,6 +195,7 @@ def test_experts_are_counted_as_a_step_counts_them():
             distribution=["balanced"],
         ),
         "bf16",
+        drawn_loads,
     )
     assert 48 * flops[0] == pytest.approx(float(row["flops"]))
     assert 48 * traffic[0] == pytest.approx(float(row["traffic_bytes"]))

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from latency_model.evidence.fit import Errors, Fit, work_of
+from latency_model.evidence.silicon import DEVICES, Rows, moe_rows
+from latency_model.evidence.silicon.moe import drawn_loads, even_loads, uniform_loads
 
 __all__ = ["silicon_page", "transfer_errors"]
 
@@ -85,6 +87,7 @@ def _lines(fits: Sequence[Fit], date: str, package: str) -> Iterator[str]:
         yield from _table(of_operation)
         yield from ("", "Rows left out:", "")
         yield from _dropped(of_operation)
+    yield from _skew(fits)
     yield from _engines(fits)
     yield from _transfer(fits)
 
@@ -134,6 +137,40 @@ def _errors(errors: Errors) -> str:
 
 def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
+
+
+def _skew(fits: Sequence[Fit]) -> Iterator[str]:
+    """How well constants of the layers predict skewed routing, with right and wrong distinct experts."""
+    yield from ("", "## What skew costs", "")
+    yield (
+        "Median / p90 error in % of the stored constants on every power-law row of one rank, with the distinct experts "
+        "of the draw, of uniform routing, and of disjoint experts; then on the busiest of several expert-parallel ranks, "
+        "with the distinct experts and visits of that rank. Triton kernels of vLLM and SGLang on Hopper walk over the "
+        "tokens of all ranks and take longer than their own share: they are irregular there."
+    )
+    yield ""
+    yield _row(["device", "engine", "format", "drawn", "uniform", "min(E, t·k)", "busiest of several ranks"])
+    yield _row(["---"] * 7)
+    folders = {profile: folder for folder, profile in DEVICES.items()}
+    for fit in fits:
+        rows = fit.rows
+        if rows.operation != "moe" or not rows.stored:
+            continue
+        cells = [
+            _scored(fit, moe_rows(folders[rows.device], rows.engine, loads=loads), "power law")
+            for loads in (drawn_loads, uniform_loads, even_loads)
+        ]
+        cells.append(_scored(fit, moe_rows(folders[rows.device], rows.engine, several_ranks=True), ""))
+        yield _row([rows.device, ENGINE_NAMES[rows.engine], rows.table_format, *cells])
+
+
+def _scored(fit: Fit, sets: Iterator[Rows], subset: str) -> str:
+    """Errors of a fit's constants on other rows of the same format and kernel."""
+    for rows in sets:
+        if (rows.table_format, rows.kernel) == (fit.rows.table_format, fit.rows.kernel):
+            chosen = rows.where(rows.subsets[subset]) if subset else rows
+            return _errors(Errors.of(work_of(chosen), fit.constants)) if len(chosen) else ""
+    return ""
 
 
 def _engines(fits: Sequence[Fit]) -> Iterator[str]:

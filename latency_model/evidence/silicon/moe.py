@@ -8,16 +8,17 @@ vLLM's per-tensor fp8 on Hopper is a slow kernel, so fp8 means the block-scaled 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 
 import numpy as np
 
 from latency_model.evidence.silicon.rows import FloatArray, Rows, most_used_kernel
 from latency_model.evidence.silicon.tables import Table, read_table
+from latency_model.formulas.routing import distinct_experts
 from latency_model.specs.quantization import weight_format
 
-__all__ = ["moe_rows", "power_law_load"]
+__all__ = ["drawn_loads", "even_loads", "moe_rows", "power_law_load", "uniform_loads"]
 
 COLUMNS = (
     "moe_dtype",
@@ -45,8 +46,22 @@ ACTIVATION_BYTES = 2.0
 DRAWS = 12
 
 
-def moe_rows(device: str, engine: str) -> Iterator[Rows]:
-    """Gated layers on one expert-parallel rank, one set per number format."""
+#: Distinct experts and (token, expert) visits on the rank that was timed, for every row of a table.
+Loads = Callable[[Table], tuple[FloatArray, FloatArray]]
+
+
+def moe_rows(device: str, engine: str, *, loads: Loads | None = None, several_ranks: bool = False) -> Iterator[Rows]:
+    """Gated layers, one set per number format.
+
+    Parameters
+    ----------
+    device, engine : str
+        Folder of the package and engine.
+    loads : callable, optional
+        How many experts a row touches; by default what the row was measured with.
+    several_ranks : bool
+        Rows of the busiest of several expert-parallel ranks instead of those of a single one.
+    """
     table = read_table(device, engine, "moe", "moe_perf", COLUMNS)
     if table is None:
         return
@@ -59,12 +74,12 @@ def moe_rows(device: str, engine: str) -> Iterator[Rows]:
         gated &= np.char.find(every["kernel_source"], "nongated") < 0
         width = every["inter_size"] / every["moe_tp_size"]
         usual = (width >= NARROWEST) & (every["num_tokens"] <= MOST_TOKENS)
-        local = every["moe_ep_size"] == 1
+        local = (every["moe_ep_size"] > 1) == several_ranks
         kept = every.where(gated & usual & local)
         if len(kept) == 0:
             continue
         chosen, kernel, other = most_used_kernel(kept)
-        flops, traffic = _counts(chosen, stored_as)
+        flops, traffic = _counts(chosen, stored_as, loads or drawn_loads)
         balanced = chosen["distribution"] == "balanced"
         yield Rows.of(
             chosen,
@@ -75,7 +90,7 @@ def moe_rows(device: str, engine: str) -> Iterator[Rows]:
             flops=flops,
             traffic=traffic,
             milliseconds=chosen["latency"],
-            stored=stored,
+            stored=stored and not several_ranks,
             subsets={
                 "t <= 256": chosen["num_tokens"] <= FEW_TOKENS,
                 "balanced": balanced,
@@ -90,10 +105,10 @@ def moe_rows(device: str, engine: str) -> Iterator[Rows]:
         )
 
 
-def _counts(table: Table, stored_as: str) -> tuple[FloatArray, FloatArray]:
+def _counts(table: Table, stored_as: str, loads: Loads) -> tuple[FloatArray, FloatArray]:
     """FLOPs and bytes of routed experts, as ``costs.counts`` counts them."""
     hidden, width = table["hidden_size"], table["inter_size"] / table["moe_tp_size"]
-    touched, visits = _load(table)
+    touched, visits = loads(table)
     form = weight_format(stored_as)
     shapes, where = np.unique(np.stack([hidden, width]), axis=1, return_inverse=True)
     expert = np.array([2 * form.matrix_bytes(int(h), int(m)) + form.matrix_bytes(int(m), int(h)) for h, m in shapes.T])
@@ -101,8 +116,20 @@ def _counts(table: Table, stored_as: str) -> tuple[FloatArray, FloatArray]:
     return 6.0 * visits * hidden * width, touched * expert[where] + moved
 
 
-def _load(table: Table) -> tuple[FloatArray, FloatArray]:
-    """Distinct experts touched and (token, expert) visits on the rank that was timed."""
+def even_loads(table: Table) -> tuple[FloatArray, FloatArray]:
+    """Loads if tokens spread over disjoint experts: min(E, t·k), shared by the ranks."""
+    visits = table["num_tokens"] * table["topk"]
+    return np.minimum(table["num_experts"], visits) / table["moe_ep_size"], visits / table["moe_ep_size"]
+
+
+def uniform_loads(table: Table) -> tuple[FloatArray, FloatArray]:
+    """Loads if every token chose its experts independently and uniformly, shared by the ranks."""
+    touched = distinct_experts(table["num_experts"], table["topk"], table["num_tokens"])
+    return touched / table["moe_ep_size"], table["num_tokens"] * table["topk"] / table["moe_ep_size"]
+
+
+def drawn_loads(table: Table) -> tuple[FloatArray, FloatArray]:
+    """Loads of the routing each row was measured with, on its busiest rank."""
     names = ("num_tokens", "num_experts", "topk", "moe_ep_size")
     keys, where = np.unique(np.stack([*(table[name] for name in names), _exponent(table)]), axis=1, return_inverse=True)
     loads = np.array([_rank_load(*map(int, key[:4]), exponent=float(key[4])) for key in keys.T])
