@@ -30,7 +30,7 @@ def shorten(value: object, limit: int = 60) -> str:
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
-def nearest(name: str, choices: Iterable[str]) -> str:
+def nearest(name: object, choices: Iterable[str]) -> str:
     """Say which known names come closest to a wrong one, or list a few.
 
     >>> nearest("h100-smx", ["h100-sxm", "tpu-v5e"])
@@ -38,7 +38,8 @@ def nearest(name: str, choices: Iterable[str]) -> str:
     """
     known = sorted(choices)
     folded = {choice.casefold(): choice for choice in known}
-    matches = difflib.get_close_matches(str(name)[:200].casefold(), folded, n=3, cutoff=0.5)
+    given = name[:200].casefold() if isinstance(name, str) else ""
+    matches = difflib.get_close_matches(given, folded, n=3, cutoff=0.5)
     if matches:
         return f"did you mean {' or '.join(repr(folded[match]) for match in matches)}?"
     shown = ", ".join(known[:8])
@@ -49,10 +50,10 @@ class Problems:
     """Everything wrong with one file or call, raised together.
 
     >>> problems = Problems("my.toml")
-    >>> problems.add("memory.bandwidth", "must be bytes per second", "3350 GB", "write '3350 GB/s'")
+    >>> problems.add("memory.capacity", "must be bytes", "80 GB/s", "write '80 GB'")
     >>> problems.raise_if_any()
     Traceback (most recent call last):
-    latency_model.errors.InputError: my.toml: memory.bandwidth must be bytes per second, got '3350 GB'; write '3350 GB/s'
+    latency_model.errors.InputError: my.toml: memory.capacity must be bytes, got '80 GB/s'; write '80 GB'
     """
 
     def __init__(self, where: str) -> None:

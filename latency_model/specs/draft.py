@@ -134,7 +134,7 @@ class Draft:
 
     def __attrs_post_init__(self) -> None:
         if self.kind not in PUBLISHED_ACCEPTANCE:
-            raise InputError(f"draft kind {shorten(self.kind)} is not known; {nearest(str(self.kind), KINDS)}")
+            raise InputError(f"draft kind {shorten(self.kind)} is not known; {nearest(self.kind, KINDS)}")
         problems = Problems(f"draft {self.kind}")
         for name, (lowest, highest) in SIZES.items():
             value = getattr(self, name)
@@ -261,7 +261,7 @@ class Draft:
         name = KINDS.get(str(text).strip().lower())
         if name is None:
             raise InputError(
-                f"draft {shorten(text)} is not known; {nearest(str(text), KINDS)} (or give a draft model's config)"
+                f"draft {shorten(text)} is not known; {nearest(text, KINDS)} (or give a draft model's config)"
             )
         if name in ("eagle", "eagle3"):
             return cls.eagle(version=3 if name == "eagle3" else 1)

@@ -87,7 +87,7 @@ def canonical_dtype(name: str) -> str:
         short = _ALIASES.get(folded, folded)
         if short in DTYPES:
             return short
-    raise InputError(f"{shorten(name)} is not a number format; {nearest(str(name), DTYPES)}")
+    raise InputError(f"{shorten(name)} is not a number format; {nearest(name, DTYPES)}")
 
 
 def dtype_bytes(name: str) -> float:

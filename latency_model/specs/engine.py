@@ -78,7 +78,7 @@ def load_engine(name: str | EngineOverheads, hardware: HardwareProfile | None = 
     shipped = _shipped()
     key = name.strip().casefold().replace("tensorrt-llm", "trtllm") if isinstance(name, str) else ""
     if key not in shipped:
-        raise InputError(f"no engine is named {shorten(name)}; {nearest(str(name), shipped)}")
+        raise InputError(f"no engine is named {shorten(name)}; {nearest(name, shipped)}")
     measured = {} if hardware is None else hardware.host_times
     own: dict[str, Any] = {part: time for (engine, part), time in measured.items() if engine == key}
     return evolve(shipped[key], **own)

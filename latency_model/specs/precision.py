@@ -108,7 +108,7 @@ class DTypes:
             known = {attribute.name for attribute in attrs.fields(cls)}
             for name in value:
                 if name not in known:
-                    raise InputError(f"dtypes: {name!r} is not a field; {nearest(str(name), known)}")
+                    raise InputError(f"dtypes: {name!r} is not a field; {nearest(name, known)}")
             return cls(**value)  # type: ignore[arg-type]
         raise InputError(f"dtypes must be a weight format, a mapping or DTypes, got {type(value).__name__}")
 

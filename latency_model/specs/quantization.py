@@ -77,4 +77,4 @@ def weight_format(name: str) -> WeightFormat:
     try:
         return FORMATS[name]
     except (KeyError, TypeError):
-        raise InputError(f"weight format {shorten(name)} is not known; {nearest(str(name), FORMATS)}") from None
+        raise InputError(f"weight format {shorten(name)} is not known; {nearest(name, FORMATS)}") from None
