@@ -16,7 +16,7 @@ from latency_model.evidence.silicon.rows import BoolArray, FloatArray, Rows
 from latency_model.formulas.roofline import p_norm, roofline_time
 from latency_model.specs.hardware import load_hardware
 
-__all__ = ["Bounds", "Constants", "Errors", "Fit", "Work", "fit_rows", "kept_aside", "work_of"]
+__all__ = ["COLLECTIVES", "Bounds", "Constants", "Errors", "Fit", "Work", "fit_rows", "kept_aside", "work_of"]
 
 #: Share of rows kept aside.
 HELD_OUT = 0.2

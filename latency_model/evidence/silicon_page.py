@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from latency_model.evidence.fit import Errors, Fit, work_of
+from latency_model.evidence.fit import COLLECTIVES, Errors, Fit, work_of
 from latency_model.evidence.silicon import DEVICES, Rows, moe_rows
 from latency_model.evidence.silicon.moe import drawn_loads, even_loads, uniform_loads
 
@@ -24,7 +24,7 @@ OPERATIONS = {
         "Decode attention",
         "At least 256 cached tokens, windows included, and a cache of at least twice the L2 (cold, as in a served "
         "step) or so small that the time is all launch; in between the tables time a cache that stays in the L2. The "
-        "rows hardly tell the fraction of the peak, which is kept between .3 and .6.",
+        "rows hardly tell the fraction of the peak, kept between .7 and .9: latent attention, below, tells it.",
     ),
     "attention_prefill": (
         "Prefill attention",
@@ -37,6 +37,22 @@ OPERATIONS = {
         "routing each row was measured with: min(E, t·k) where it was balanced, the collectors' draw where it was a "
         "power law. Both are predicted equally well with the same constants, so skew costs what its distinct "
         "experts cost and little else.",
+    ),
+    "latent_decode": (
+        "Latent decode attention",
+        "Absorbed MLA over one shared cache, latent rank 512 and rope 64, at least 256 cached tokens, cold or all "
+        "launch like the rows above; vLLM was timed only together with its projections. With 128 heads these kernels "
+        "compute as long as they read. Not stored: profiles have one block for decode attention.",
+    ),
+    "recurrence": (
+        "Recurrent state",
+        "One step of gated delta nets (16-bit queries, keys and values, fp32 state read and written once). Not stored: "
+        "the step model times recurrent state with the element-wise block.",
+    ),
+    "all_to_all": (
+        "All-to-all",
+        "DeepEP low-latency kernels of one node, dispatch and combine together, bf16 tokens to min(k, G) ranks. The "
+        "times include launches; kernels alone take about 10 µs where they move little (SGLang's table).",
     ),
     "all_reduce": (
         "All-reduce",
@@ -60,7 +76,7 @@ def silicon_page(fits: Sequence[Fit], *, date: str, package: str) -> str:
     package : str
         Where the tables come from.
     """
-    return "\n".join(_lines(fits, date, package)) + "\n"
+    return "\n".join(_lines(fits, date, package))
 
 
 def _lines(fits: Sequence[Fit], date: str, package: str) -> Iterator[str]:
@@ -105,7 +121,7 @@ def _table(fits: Sequence[Fit]) -> Iterator[str]:
                 f"{ENGINE_NAMES[rows.engine]} {rows.version}",
                 rows.table_format + ("" if rows.stored else " (not stored)"),
                 rows.kernel,
-                "" if rows.operation == "all_reduce" else f"{constants.compute:.3g}" + _star(fit, "compute"),
+                "" if rows.operation in COLLECTIVES else f"{constants.compute:.3g}" + _star(fit, "compute"),
                 f"{constants.memory:.3g}" + _star(fit, "memory"),
                 f"{constants.overhead * 1e6:.3g}" + _star(fit, "overhead"),
                 f"{constants.sharpness:.3g}",
@@ -144,9 +160,9 @@ def _skew(fits: Sequence[Fit]) -> Iterator[str]:
     yield from ("", "## What skew costs", "")
     yield (
         "Median / p90 error in % of the stored constants on every power-law row of one rank, with the distinct experts "
-        "of the draw, of uniform routing, and of disjoint experts; then on the busiest of several expert-parallel ranks, "
-        "with the distinct experts and visits of that rank. Triton kernels of vLLM and SGLang on Hopper walk over the "
-        "tokens of all ranks and take longer than their own share: they are irregular there."
+        "of the draw, of uniform routing, and of disjoint experts; then on the busiest of several expert-parallel "
+        "ranks, with the distinct experts and visits of that rank. Triton kernels of vLLM and SGLang on Hopper walk "
+        "over the tokens of all ranks and take longer than their own share: they are irregular there."
     )
     yield ""
     yield _row(["device", "engine", "format", "drawn", "uniform", "min(E, t·k)", "busiest of several ranks"])

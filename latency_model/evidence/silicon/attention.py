@@ -16,7 +16,7 @@ from latency_model.evidence.silicon.rows import FloatArray, Rows, most_used_kern
 from latency_model.evidence.silicon.tables import DEVICES, Table, read_table
 from latency_model.specs.hardware import load_hardware
 
-__all__ = ["decode_rows", "prefill_rows"]
+__all__ = ["decode_rows", "latent_rows", "prefill_rows"]
 
 COLUMNS = (
     "kernel_source",
@@ -34,6 +34,7 @@ COLUMNS = (
 CACHE_BYTES = {"bfloat16": 2.0, "fp8": 1.0}
 ACTIVATION_BYTES = 2.0
 SHORTEST_CONTEXT = 256  # below it a decode kernel is all overhead
+LATENT_RANK, LATENT_ROPE = 512, 64  # of every model in the tables
 COLD, NEGLIGIBLE = 2.0, 1.0 / 32.0  # bytes moved over the size of the L2
 SMALLEST_PREFILL = 1e9  # [FLOP]
 SHORTEST_PROMPT = 128  # one tile of queries
@@ -97,6 +98,41 @@ def prefill_rows(device: str, engine: str) -> Iterator[Rows]:
                     "another kernel": other,
                 },
             )
+
+
+def latent_rows(device: str, engine: str) -> Iterator[Rows]:
+    """Absorbed latent decode attention with at least 256 cached tokens; reported, not stored."""
+    names = ("kernel_source", "mla_dtype", "kv_cache_dtype", "num_heads", "batch_size", "step", "latency")
+    table = read_table(device, engine, "mla", "generation_mla_perf", names)
+    on_chip = load_hardware(DEVICES[device]).on_chip
+    if table is None:
+        return
+    table = table.where((table["mla_dtype"] == "bfloat16") & (table["kv_cache_dtype"] == "bfloat16"))
+    long = table["step"] >= SHORTEST_CONTEXT
+    chosen, kernel, other = most_used_kernel(table.where(long))
+    batch, heads, cached = chosen["batch_size"], chosen["num_heads"], chosen["step"]
+    pair = 2.0 * LATENT_RANK + LATENT_ROPE  # multiplications per query, key and head
+    stored = (LATENT_RANK + LATENT_ROPE) * CACHE_BYTES["bfloat16"]
+    traffic = batch * (cached * stored + stored + heads * pair * ACTIVATION_BYTES)
+    share = traffic / on_chip.value if on_chip else np.full(len(chosen), np.inf)
+    told = (share >= COLD) | (share < NEGLIGIBLE)
+    yield Rows.of(
+        chosen,
+        operation="latent_decode",
+        dtype="bf16",
+        table_format="bfloat16 cache",
+        kernel=kernel,
+        flops=2.0 * batch * heads * pair * (cached + 1.0),
+        traffic=traffic,
+        milliseconds=chosen["latency"],
+        stored=False,
+        subsets={"cold": share >= COLD, "launch": share < NEGLIGIBLE, "128 heads": heads == 128},
+        dropped={
+            "context < 256": int((~long).sum()),
+            "another kernel": other,
+            "cache may stay in the L2": int((~told).sum()),
+        },
+    ).where(told)
 
 
 def _by_cache(device: str, engine: str, name: str) -> Iterator[tuple[str, Table]]:

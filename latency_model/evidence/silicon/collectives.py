@@ -1,4 +1,4 @@
-"""All-reduce over the devices of one node.
+"""All-reduce and all-to-all over the devices of one node.
 
 Traps of these tables.  Message sizes are elements, two bytes each.  The kernels of vLLM and SGLang were timed eagerly
 and in a CUDA graph; decoding runs the graph.
@@ -13,7 +13,7 @@ import numpy as np
 from latency_model.evidence.silicon.rows import Rows
 from latency_model.evidence.silicon.tables import read_table
 
-__all__ = ["all_reduce_rows"]
+__all__ = ["all_reduce_rows", "all_to_all_rows"]
 
 COLUMNS = ("kernel_source", "num_gpus", "message_size", "latency")
 ELEMENT_BYTES = 2.0
@@ -40,4 +40,26 @@ def all_reduce_rows(device: str, engine: str) -> Iterator[Rows]:
         milliseconds=chosen["latency"],
         subsets={f"{size} devices": group == size for size in (2, 4, 8) if np.any(group == size)},
         dropped={"eager": int((~graph).sum()) if graph.any() else 0},
+    )
+
+
+def all_to_all_rows(device: str, engine: str) -> Iterator[Rows]:
+    """Dispatch and combine of the low-latency kernels: each token goes to min(k, G) ranks, (G - 1)/G of them remote."""
+    names = ("comm_backend", "kernel_source", "ep_size", "hidden_size", "topk", "num_tokens", "latency")
+    table = read_table(device, engine, "comm", "moe_a2a_perf", names)
+    if table is None or "deepep_ll" not in table["comm_backend"]:
+        return
+    chosen = table.where(table["comm_backend"] == "deepep_ll")
+    ranks = chosen["ep_size"]
+    copies = np.minimum(chosen["topk"], ranks) * (1.0 - 1.0 / ranks)
+    yield Rows.of(
+        chosen,
+        operation="all_to_all",
+        dtype="any",
+        table_format="bf16",
+        kernel="deepep_ll",
+        flops=np.zeros(len(chosen)),
+        traffic=chosen["num_tokens"] * chosen["hidden_size"] * ELEMENT_BYTES * copies,
+        milliseconds=chosen["latency"] * 1e-3,  # this table is in microseconds
+        dropped={"throughput kernels": len(table) - len(chosen)},
     )
