@@ -154,7 +154,7 @@ def test_exact_peaks_carry_no_note():
     ("device", "asked", "used"),
     [
         ("a100-sxm-80gb", "fp8", "bf16"),
-        ("h100-sxm", "nvfp4", "fp8"),
+        ("h100-sxm", "nvfp4", "bf16"),
         ("v100-sxm2", "bfloat16", "fp16"),
         ("tpu-v4", "half", "bf16"),
         ("m2-ultra", "fp8", "fp16"),

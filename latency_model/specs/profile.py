@@ -162,7 +162,7 @@ class HardwareProfile:
         dtype
             Number format of the operands.
         allow_fallback
-            Use the next format the device has (fp4 → fp8 → bf16 → fp16 → fp32) and note it, as engines do
+            Use the next format the device has (fp8 or fp4 → bf16 → fp16 → fp32) and note it, as engines do
             when they convert operands first.
 
         Returns
