@@ -230,6 +230,7 @@ def test_intervals_of_a_calibrated_profile_cover_new_points_as_often_as_they_say
         (["1,1,512,6", "2,1,512,6.1", "4,1,512,6.2"], [], "3 different points"),
         (["1,1,512,6", "2,1,512,6", "4,1,512,6", "8,1,512,6", "16,1,512,6"], [], "all 5 times are 0.006 s"),
         (["1,1,512,.006", "8,1,512,.007", "64,1,512,.01", "64,1,8192,.02", "64,4,8192,.021"], [], "check the unit"),
+        (["1,1,512,6", "2,1,512,1e300"], [], "check the unit of the times"),
         (["1,1,512,6", "8,1,512,7"], ["--fit", "memery"], "did you mean 'memory'"),
         (["1,1,512,6", "8,1,512,7"], ["--fit", "engine"], "engine 'none' has no host time"),
         (["1,1,512,6", "8,1,512,7"], ["--fit", "link"], "one device has no link"),

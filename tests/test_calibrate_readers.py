@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from latency_model.errors import InputError
+from latency_model.evidence.calibrate import calibrate
 from latency_model.evidence.calibrate.observations import AcceptanceCounts, Reading
 from latency_model.evidence.calibrate.readers import FORMATS, read_file
 
@@ -357,6 +363,40 @@ def test_what_is_wrong_is_one_sentence_with_the_file(tmp_path: Path, text: str |
     assert sentence in message
     assert "bad.file" in message
     assert "\n" not in message
+
+
+SAMPLES = {
+    "llama_cpp": LLAMA_CPP,
+    "llama_cpp_2023": LLAMA_CPP_2023,
+    "vllm_log": VLLM_LOG,
+    "prometheus": prometheus(10, 30, [8, 5, 2]),
+    "sglang_bench": SGLANG_BENCH,
+    "sglang_log": SGLANG_LOG,
+    "vllm_bench": json.dumps(VLLM_BENCH_SPECULATIVE),
+    "guidellm": guidellm(),
+    "trtllm": TRTLLM,
+    "timings": json.dumps(
+        {"timings": {"prompt_n": 9, "predicted_n": 8, "predicted_ms": 7.5, "draft_n": 6, "draft_n_accepted": 5}}
+    ),
+    "routing": routing_table(),
+    "points": CSV,
+}  # fmt: skip
+JUNK = ["", "-1", "nan", "1e400", "null", "[]", "{}", '"x"', "true", "0", "9" * 400, "-1e-300"]
+
+
+@pytest.mark.parametrize("text", SAMPLES.values(), ids=SAMPLES)
+@given(data=st.data())
+def test_broken_files_are_read_or_refused_but_never_crash(text: str, data: st.DataObject) -> None:
+    numbers = list(re.finditer(r"-?\d+(?:\.\d+)?", text))
+    number = data.draw(st.sampled_from(numbers))
+    junk = data.draw(st.sampled_from(JUNK))
+    broken = text[: number.start()] + junk + text[number.end() :]
+    broken = broken[: data.draw(st.integers(0, len(broken)) | st.just(len(broken)))]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "file"
+        path.write_text(broken)
+        with suppress(InputError):
+            assert len(calibrate([path], draft_length=3).readings) == 1
 
 
 def test_a_missing_file_is_a_sentence(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from latency_model.costs.setting import Setting
 from latency_model.costs.step import COMMUNICATION, Scales, StepCost, evaluate
 from latency_model.decisions.uncertainty import INTERVAL_80, log_deviation, uncertain_scales
 from latency_model.errors import InputError, nearest
-from latency_model.evidence.calibrate.fitting import FactorFit, fit_factors, hold_out_errors
+from latency_model.evidence.calibrate.fitting import FactorFit, fit_factors, hold_out_residuals
 from latency_model.evidence.calibrate.observations import AcceptanceCounts, Reading, Timings
 from latency_model.evidence.calibrate.readers import read_file
 from latency_model.evidence.routing_trace import RoutingFit, fit_routing
@@ -28,6 +28,7 @@ from latency_model.specs.engine import load_engine
 from latency_model.specs.hardware import HardwareProfile
 from latency_model.specs.profile import ANY_DTYPE, HOST_TIMES, Efficiency
 from latency_model.specs.quantity import Quantity
+from latency_model.specs.workload import checked_numbers
 
 __all__ = ["TERMS", "Calibration", "CountedAcceptance", "TimingFit", "calibrate"]
 
@@ -36,6 +37,7 @@ FloatArray = NDArray[np.floating[Any]]
 #: What can be fitted: a factor each on the times of these terms.
 TERMS = ("compute", "memory", "overhead", "engine", "link")
 LARGEST_FRACTION = 2.0  # of a stated peak or bandwidth; a profile may not hold more
+SHORTEST_TIME, LONGEST_TIME = 1e-7, 1e5  # [s]
 LARGEST_WIDENING = 5.0
 LARGEST_RATIO = 30.0  # of predicted to measured times: beyond it they are not of this model and machine
 CHECK = "check the unit of the times, the model, the number formats and the number of devices"
@@ -219,26 +221,27 @@ def _fit_timings(
     if not 1.0 / LARGEST_RATIO < ratio < LARGEST_RATIO:
         raise InputError(f"the base profile predicts {ratio:.2g} times the times measured; {CHECK}")
     fit = fit_factors(names, predict, measured)
-    held_out = hold_out_errors(names, predict, measured)
-    after = np.expm1(predict(np.log(fit.factors)) - measured)
-    unseen = after if held_out is None else held_out
+    after = predict(np.log(fit.factors)) - measured
+    residuals = hold_out_residuals(names, predict, measured)
+    unseen = after if residuals is None else residuals
+    held_out = None if residuals is None else np.expm1(residuals)
     sources = [reading.source for reading in readings]
 
     def profile_of(widening: float) -> HardwareProfile:
         return _profile(setting, fit, costs, sources, held_out, timings, widening)
 
     # Constants vary independently in a prediction; widened together, they cover what was seen.
-    reach = np.abs(np.log1p(unseen)) / (INTERVAL_80 * _deviations(profile_of(1.0), timings, setting, draft))
+    reach = np.abs(unseen) / (INTERVAL_80 * _deviations(profile_of(1.0), timings, setting, draft))
     share = min(0.8 * (1.0 + 1.0 / len(reach)), 1.0)  # so that the next point is inside with 80 %
     widening = np.quantile(reach, share, method="higher")
     profile = profile_of(float(np.clip(widening, 1.0 / LARGEST_WIDENING, LARGEST_WIDENING)))
-    covered = np.abs(np.log1p(unseen)) <= INTERVAL_80 * _deviations(profile, timings, setting, draft)
+    covered = np.abs(unseen) <= INTERVAL_80 * _deviations(profile, timings, setting, draft)
     return TimingFit(
         setting=setting,
         timings=timings,
         fit=fit,
         before=np.expm1(predict(np.zeros(len(names))) - measured),
-        after=after,
+        after=np.expm1(after),
         held_out=held_out,
         coverage=float(np.mean(covered)),
         profile=profile,
@@ -275,10 +278,26 @@ def _joined(readings: Sequence[Reading], context: float | None) -> Timings:
             if context is None:
                 raise InputError(f"{reading.source} does not say the context; give its mean with --context")
             own = attrs.evolve(own, context=np.where(np.isnan(own.context), context, own.context))
+        _check(reading.source, own)
         total = own if total is None else total + own
     if total is None:
         raise InputError("none of the files holds times to fit")
     return total
+
+
+def _check(source: str, timings: Timings) -> None:
+    """One sentence where a point cannot be one of a step."""
+    try:
+        for name in ("batch", "tokens_per_sequence", "context"):
+            checked_numbers(name, getattr(timings, name))
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from None
+    wrong = (timings.time < SHORTEST_TIME) | (timings.time > LONGEST_TIME)
+    if wrong.any():
+        raise InputError(
+            f"{source}: a step takes {SHORTEST_TIME:g} to {LONGEST_TIME:g} s, got {timings.time[wrong][0]:g}; "
+            "check the unit of the times"
+        )
 
 
 def _terms(setting: Setting, asked: Sequence[str] | None) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-__all__ = ["FactorFit", "fit_factors", "hold_out_errors"]
+__all__ = ["FactorFit", "fit_factors", "hold_out_residuals"]
 
 FloatArray = NDArray[np.floating[Any]]
 
@@ -122,13 +122,13 @@ def fit_factors(names: Sequence[str], predict: Predict, measured: FloatArray) ->
     )
 
 
-def hold_out_errors(names: Sequence[str], predict: Predict, measured: FloatArray) -> FloatArray | None:
-    """Relative error of each point predicted from a fit to the other folds, shape [points]; None if too few points."""
+def hold_out_residuals(names: Sequence[str], predict: Predict, measured: FloatArray) -> FloatArray | None:
+    """ln(predicted/measured) of each point from a fit to the other folds, shape [points]; None if too few points."""
     points = measured.size
     if points < 2 * len(names) or points < FOLDS:
         return None
     fold = np.random.default_rng(0).permutation(points) % FOLDS
-    errors = np.empty(points)
+    residuals = np.empty(points)
     for held in range(FOLDS):
         kept, out = fold != held, fold == held
 
@@ -136,8 +136,8 @@ def hold_out_errors(names: Sequence[str], predict: Predict, measured: FloatArray
             return predict(logs)[kept]
 
         fit = fit_factors(names, on_kept, measured[kept])
-        errors[out] = np.expm1(predict(np.log(fit.factors))[out] - measured[out])
-    return errors
+        residuals[out] = (predict(np.log(fit.factors)) - measured)[out]
+    return residuals
 
 
 def _groups(names: Sequence[str], jacobian: FloatArray) -> tuple[list[list[int]], list[str]]:

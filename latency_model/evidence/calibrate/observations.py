@@ -122,6 +122,8 @@ class AcceptanceCounts:
         """
         if not self.rounds > 0:
             raise InputError("no draft was counted; acceptance needs at least one round of drafting")
+        if min(self.accepted, *self.per_position, 0.0) < 0.0:
+            raise InputError(f"counts must not be negative, got {self.accepted:g} accepted tokens")
         if self.per_position:
             survivals = np.array(self.per_position) / self.rounds
             if survivals[0] > 1.0 or np.any(np.diff(survivals) > 0):

@@ -9,7 +9,9 @@ from typing import Any
 
 from latency_model.errors import InputError, shorten
 
-__all__ = ["RANDOM_TOKENS", "documents", "first_object", "number", "uses_random_tokens"]
+__all__ = ["RANDOM_TOKENS", "decimal", "documents", "first_object", "number", "uses_random_tokens"]
+
+LARGEST = 1e15  # nothing counted or timed comes near it
 
 RANDOM_TOKENS = (
     "the benchmark fed random tokens: acceptance and routing measured on them are not those of text "
@@ -65,11 +67,22 @@ def number(table: Mapping[str, Any], *path: str, where: str = "", above: float =
         if not isinstance(value, Mapping) or key not in value:
             raise InputError(f"{name} is missing; is the file cut off, or of another version?")
         value = value[key]
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LARGEST:
         raise InputError(f"{name} must be a finite number, got {shorten(value)}")
     if not value > above:
         raise InputError(f"{name} must be above {above:g}, got {value:g}")
     return float(value)
+
+
+def decimal(text: str, name: str) -> float:
+    """The number a pattern found in a log line; a sentence where it is none, such as 1.2.3."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not abs(value) <= LARGEST:
+        raise InputError(f"{name} must be a finite number, got {shorten(text)}")
+    return value
 
 
 def uses_random_tokens(document: Mapping[str, Any]) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 from latency_model.errors import InputError
 from latency_model.evidence.calibrate.observations import AcceptanceCounts, Reading, Timings
-from latency_model.evidence.calibrate.readers.fields import documents, first_object, number
+from latency_model.evidence.calibrate.readers.fields import decimal, documents, first_object, number
 
 NAME = "llama.cpp timing lines"
 PROMPT = re.compile(r"prompt eval time\s*=\s*[\d.]+ ms\s*/\s*(?P<tokens>\d+) tokens")
@@ -98,9 +98,9 @@ def _from_log(text: str) -> list[dict[str, Any]]:
     prompt = 0.0
     for line in text.splitlines():
         if match := PROMPT.search(line):
-            prompt = float(match["tokens"])
+            prompt = decimal(match["tokens"], "tokens")
         elif match := EVAL.search(line):
-            tokens, ms = float(match["tokens"]), float(match["ms"])
+            tokens, ms = decimal(match["tokens"], "tokens"), decimal(match["ms"], "ms")
             requests.append({"prompt": prompt, "tokens": tokens, "ms": ms, "counts": None})
         elif match := DRAFT.search(line):
             if not requests or requests[-1]["counts"] is not None:
@@ -112,15 +112,15 @@ def _from_log(text: str) -> list[dict[str, Any]]:
     statistics = list(STATISTICS.finditer(text))
     if statistics:
         last = statistics[-1]
-        rounds = float(last["rounds"])
+        rounds = decimal(last["rounds"], "rounds")
         counts = AcceptanceCounts(
             rounds=rounds,
-            drafted=float(last["drafted"]),
-            accepted=float(last["accepted"]),
+            drafted=decimal(last["drafted"], "drafted"),
+            accepted=decimal(last["accepted"], "accepted"),
             per_position=_positions(last["rates"], rounds),
         )
         return [*requests, {"prompt": 0.0, "tokens": 0.0, "ms": 0.0, "counts": counts}]
-    found = {match["name"]: float(match["value"]) for match in EXAMPLE.finditer(text)}
+    found = {match["name"]: decimal(match["value"], "value") for match in EXAMPLE.finditer(text)}
     if len(found) == 3:
         # The example prints timings of draft and target apart; neither is the time of a round.
         counts = AcceptanceCounts(
@@ -131,9 +131,10 @@ def _from_log(text: str) -> list[dict[str, Any]]:
 
 
 def _line_counts(match: re.Match[str], tokens: float) -> AcceptanceCounts:
-    accepted, drafted = float(match["accepted"]), float(match["drafted"])
-    if match["length"] is not None and accepted > 0:
-        rounds = float(round(accepted / (float(match["length"]) - 1.0)))
+    accepted, drafted = decimal(match["accepted"], "accepted"), decimal(match["drafted"], "drafted")
+    length = decimal(match["length"] or "1", "mean acceptance length")
+    if length > 1.0 and accepted > 0:
+        rounds = max(float(round(accepted / (length - 1.0))), 1.0)
     elif tokens > 0:
         rounds = _rounds(tokens, accepted)
     else:
@@ -144,7 +145,7 @@ def _line_counts(match: re.Match[str], tokens: float) -> AcceptanceCounts:
 
 
 def _positions(rates: str | None, rounds: float) -> tuple[float, ...]:
-    return tuple(float(rate) * rounds for rate in rates.split(",")) if rates else ()
+    return tuple(decimal(rate, "acceptance rate") * rounds for rate in rates.split(",")) if rates else ()
 
 
 def _rounds(tokens: float, accepted: float) -> float:

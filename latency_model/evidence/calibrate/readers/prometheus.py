@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import defaultdict
 
 from latency_model.errors import InputError, shorten
 from latency_model.evidence.calibrate.observations import AcceptanceCounts, Reading
+from latency_model.evidence.calibrate.readers.fields import decimal
 
 NAME = "Prometheus counters (vLLM, llama.cpp)"
 SAMPLE = re.compile(
@@ -31,13 +31,7 @@ def read(text: str, source: str) -> Reading:
         key = (match["name"], match["labels"] or "")
         if key in snapshots[-1]:
             snapshots.append({})
-        try:
-            value = float(match["value"])
-        except ValueError:
-            value = math.nan
-        if not math.isfinite(value):
-            raise InputError(f"{match['name']} must be a finite number, got {shorten(match['value'])}")
-        snapshots[-1][key] = value
+        snapshots[-1][key] = decimal(match["value"], match["name"])
     counts = [_counts(snapshot) for snapshot in snapshots]
     if len(counts) == 1:
         return Reading(source=source, format=NAME, counts=counts[0], cumulative=True)

@@ -22,6 +22,7 @@ from latency_model.errors import InputError, nearest, shorten
 from latency_model.evidence.calibrate.observations import Reading, RoutingTrace
 
 NAME = "routing trace (npz, parquet, CSV)"
+MOST_EXPERTS = 1 << 16
 ZIP, PARQUET = b"PK\x03\x04", b"PAR1"
 
 
@@ -52,6 +53,9 @@ def read_binary(path: Path, content: bytes) -> Reading:
 def read(text: str, source: str) -> Reading:
     """Read a CSV."""
     names = _names(text.lstrip().splitlines()[0])
+    lines = text.lstrip().splitlines()
+    if len(lines) < 2 or not any(line.strip() for line in lines[1:]):
+        raise InputError("has a header and no rows")
     try:
         rows = np.loadtxt(io.StringIO(text.lstrip()), delimiter=",", skiprows=1, ndmin=2)
     except ValueError as error:
@@ -117,9 +121,13 @@ def _checked(ids: NDArray[Any], num_experts: Any) -> RoutingTrace:
     if not np.issubdtype(ids.dtype, np.integer):
         if not (np.isfinite(ids).all() and (ids == np.floor(ids)).all()):
             raise InputError("expert ids must be whole numbers")
+        if ids.size and not np.abs(ids).max() <= MOST_EXPERTS:
+            raise InputError(f"expert ids must be from 0 to {MOST_EXPERTS}, got {np.abs(ids).max():g}")
         ids = ids.astype(np.int64)
     largest = int(ids.max(initial=0))
     experts = largest + 1 if num_experts is None else int(num_experts)
+    if experts > MOST_EXPERTS:
+        raise InputError(f"a layer has at most {MOST_EXPERTS} experts, got {experts}")
     if int(ids.min(initial=0)) < 0 or largest >= experts:
         raise InputError(f"expert ids must be from 0 to {experts - 1}, got {int(ids.min())} to {largest}")
     if ids.shape[2] < 2:

@@ -6,6 +6,7 @@ import re
 
 from latency_model.errors import InputError
 from latency_model.evidence.calibrate.observations import AcceptanceCounts, Reading, Timings
+from latency_model.evidence.calibrate.readers.fields import decimal
 
 NAME = "SGLang server log"
 LINE = re.compile(
@@ -25,14 +26,15 @@ def read(text: str, source: str) -> Reading:
     batch, tokens, context, time = [], [], [], []
     counts = None
     for match in LINE.finditer(text):
-        running, throughput = float(match["running"]), float(match["throughput"])
+        running, throughput = decimal(match["running"], "running requests"), decimal(match["throughput"], "throughput")
         if running == 0.0 or throughput == 0.0:
             continue
-        length = float(match["length"] or 1.0)
-        verified = round(length / float(match["rate"])) if match["rate"] and float(match["rate"]) > 0 else 1
+        length = decimal(match["length"] or "1", "accept len")
+        rate = decimal(match["rate"] or "0", "accept rate")
+        verified = max(round(length / rate), 1) if rate > 0.0 else 1
         batch.append(running)
         tokens.append(float(verified))
-        context.append(float(match["cached"]) / running)
+        context.append(decimal(match["cached"], "cached tokens") / running)
         time.append(running * length / throughput)
         if verified > 1:
             own = AcceptanceCounts(rounds=1.0, accepted=length - 1.0, drafted=verified - 1.0)

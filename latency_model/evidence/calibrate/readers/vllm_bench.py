@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from latency_model.errors import InputError, shorten
 from latency_model.evidence.calibrate.observations import AcceptanceCounts, Reading, Timings
 from latency_model.evidence.calibrate.readers.fields import (
     RANDOM_TOKENS,
@@ -66,6 +67,8 @@ def _counts(run: dict[str, Any], where: str) -> AcceptanceCounts | None:
         return None
     rounds = number(run, "spec_decode_num_drafts", where=where, above=0.0)
     rates = run.get("spec_decode_per_position_acceptance_rates") or []
+    if not isinstance(rates, list):
+        raise InputError(f"{where}spec_decode_per_position_acceptance_rates must be a list, got {shorten(rates)}")
     named = {f"[{i}]": rate for i, rate in enumerate(rates)}
     place = f"{where}spec_decode_per_position_acceptance_rates"
     return AcceptanceCounts(

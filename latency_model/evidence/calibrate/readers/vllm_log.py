@@ -6,6 +6,7 @@ import re
 
 from latency_model.errors import InputError
 from latency_model.evidence.calibrate.observations import AcceptanceCounts, Reading
+from latency_model.evidence.calibrate.readers.fields import decimal
 
 NAME = "vLLM speculative-decoding log"
 MARK = "SpecDecoding metrics:"
@@ -31,9 +32,9 @@ def read(text: str, source: str) -> Reading:
         if match is None:
             unread += 1
             continue
-        rates = [float(rate) for rate in re.split(r", ?", match["rates"])]
-        accepted, drafted = float(match["accepted"]), float(match["drafted"])
-        per_round = float(match["length"]) - 1.0
+        rates = [decimal(rate, "acceptance rate") for rate in re.split(r", ?", match["rates"])]
+        accepted, drafted = decimal(match["accepted"], "accepted"), decimal(match["drafted"], "drafted")
+        per_round = decimal(match["length"], "length") - 1.0
         # Nothing accepted leaves the mean length at 1: then all positions were drafted in every round.
         rounds = accepted / per_round if per_round > 0.0 and accepted > 0.0 else drafted / len(rates)
         own = AcceptanceCounts(
