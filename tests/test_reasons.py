@@ -28,7 +28,7 @@ def test_the_dip_of_a_sparse_model_is_explained_by_the_experts_touched():
 
 
 def test_a_dense_model_does_not_dip_and_falls():
-    plan = lm.optimize("Qwen3-8B", "h100-sxm", acceptance=VECTOR, batch=[1, 16, 64])
+    plan = lm.optimize("Qwen3-8B", "h100-sxm", acceptance=VECTOR, batch=[1, 16, 64], context=512)
     sentences = reasons(plan)
     assert not any(sentence.startswith("Why it dips") for sentence in sentences)
     ratio = 1 / plan.best.target_efficiency[-1]

@@ -69,13 +69,14 @@ class Setting:
         architecture = quantized(load_model(model), formats.weights)
         layout.check(architecture)
         machine = load_hardware(hardware)
+        overheads = load_engine(engine, machine)
         return cls(
             model=architecture,
-            hardware=machine,
+            hardware=machine.for_engine(overheads.kernels),
             parallelism=layout,
             routing=_instance("routing", routing, Routing),
             dtypes=formats,
-            engine=load_engine(engine, machine),
+            engine=overheads,
             kv_reread=checked_number("kv_reread", kv_reread),
         )
 

@@ -37,7 +37,7 @@ def reasons(plan: Plan) -> tuple[str, ...]:
     Examples
     --------
     >>> from latency_model.decisions.optimize import optimize
-    >>> for sentence in reasons(optimize("Qwen3-8B", "h100-sxm", acceptance=0.7, batch=[1, 64])):
+    >>> for sentence in reasons(optimize("Qwen3-8B", "h100-sxm", acceptance=0.7, batch=[1, 64], context=512)):
     ...     print(sentence)  # doctest: +ELLIPSIS
     Speedup falls beyond batch 1: verifying takes ... times a plain step at 64 against ... at 1.
     ...

@@ -10,6 +10,7 @@ CSV, parquet
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
@@ -24,6 +25,8 @@ from latency_model.evidence.calibrate.observations import Reading, RoutingTrace
 NAME = "routing trace (npz, parquet, CSV)"
 MOST_EXPERTS = 1 << 16
 ZIP, PARQUET = b"PK\x03\x04", b"PAR1"
+
+_RANKED = re.compile(r"expert_[0-9]{1,6}")  # the experts of a token, side by side
 
 
 def is_binary(content: bytes) -> bool:
@@ -95,7 +98,7 @@ def _from_npz(content: bytes) -> RoutingTrace:
 
 def _from_table(columns: Mapping[str, NDArray[Any]]) -> RoutingTrace:
     """Bring rows into the order layers, sequences, tokens, experts; the trace must be complete."""
-    wide = sorted((name for name in columns if name.startswith("expert_")), key=lambda name: int(name[7:] or 0))
+    wide = sorted((name for name in columns if _RANKED.fullmatch(name)), key=lambda name: int(name[7:]))
     known = {"layer", "sequence", "token", "expert", "num_experts", *wide}
     for name in columns:
         if name not in known:
