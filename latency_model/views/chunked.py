@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import pickle
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,7 +42,7 @@ def chunked(grid: Grid, names: Iterable[str], chunks: Mapping[str, int]) -> Data
     template = _template(grid, names, sizes)
     places = {f"place on {name}": (name, np.arange(len(grid.axes[name]))) for name in grid.swept}
     blocks = xarray.Dataset(places, template.coords).chunk(sizes)
-    whole: Dataset = xarray.map_blocks(_block, blocks, (grid, names), template=template)
+    whole: Dataset = xarray.map_blocks(_block, blocks, (pickle.dumps(grid), names), template=template)
     return whole.assign_attrs(template.attrs)
 
 
@@ -57,8 +59,16 @@ def _checked(grid: Grid, chunks: Mapping[str, int]) -> dict[str, int]:
     return {name: min(chunks.get(name, len(grid.axes[name])), len(grid.axes[name])) for name in grid.swept}
 
 
-def _block(places: Dataset, grid: Grid, names: tuple[str, ...]) -> Dataset:
+@lru_cache(maxsize=4)
+def _unpacked(packed: bytes) -> Grid:
+    """The grid of a sweep, built once in each process: its models remember what was counted of them."""
+    grid: Grid = pickle.loads(packed)
+    return grid
+
+
+def _block(places: Dataset, packed: bytes, names: tuple[str, ...]) -> Dataset:
     """Evaluate the block of the grid that the places of its values describe."""
+    grid = _unpacked(packed)
     axes = dict(grid.axes)
     for name in grid.swept:
         place = places[f"place on {name}"].values
