@@ -12,9 +12,7 @@ HEAVY = {"pandas", "plotly", "scipy", "sympy", "xarray"}
 def libraries_loaded_by(code: str) -> set[str]:
     """Top-level names in ``sys.modules`` after a fresh interpreter has run ``code``."""
     report = "import sys; sys.stderr.write(' '.join(sys.modules))"
-    process = subprocess.run(
-        [sys.executable, "-c", f"{code}\n{report}"], capture_output=True, text=True, check=True
-    )
+    process = subprocess.run([sys.executable, "-c", f"{code}\n{report}"], capture_output=True, text=True, check=True)
     return {name.partition(".")[0] for name in process.stderr.split()}
 
 

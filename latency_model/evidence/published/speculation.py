@@ -95,7 +95,7 @@ def eagle3_sglang() -> Group:
         quantity="throughput ratio against batch, dense 8B on H100",
         rows=tuple(rows),
         sources=table.sources,
-        assumptions=(EAGLE_RATES, "context 1024 tokens; host times of SGLang 0.4, fitted to every second of these rows"),
+        assumptions=(EAGLE_RATES, "context 1024 tokens; host times of SGLang 0.4, fitted to every second row"),
         gain=True,
     )
 
