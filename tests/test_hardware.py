@@ -480,7 +480,7 @@ def test_any_bytes_give_a_sentence(content, tmp_path_factory):
 
 # --- engines ----------------------------------------------------------------------------------------------
 
-HOST_TIMES = ("per_layer", "per_step", "per_draft_step", "per_round", "per_sequence")
+HOST_TIMES = ("per_layer", "per_step", "per_draft_step", "per_round", "per_round_layer", "per_sequence")
 
 
 def test_engines_that_ship():

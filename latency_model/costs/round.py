@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from latency_model.costs.counts import projection_operation
 from latency_model.costs.grid import blocks
 from latency_model.costs.setting import Setting
-from latency_model.costs.step import NO_SCALES, Component, Scales, StepCost, evaluate, timed
+from latency_model.costs.step import NO_SCALES, Component, Scales, StepCost, evaluate, scaled_host_time, timed
 from latency_model.errors import InputError, shorten
 from latency_model.specs.acceptance import Acceptance
 from latency_model.specs.draft import Draft
@@ -82,8 +82,10 @@ class RoundCost:
         1 where γ > 0, else 0 [1].
     sequences : ndarray
         Sequences one replica serves [1].
+    layers : int
+        Layers of the target [1].
     engine : EngineOverheads
-        Host times per round, per drafter pass and per sequence.
+        Host times per round, per layer of it, per drafter pass and per sequence.
     proposal_time : float
         Host seconds per round of proposers without a network [s].
     tax : float
@@ -97,6 +99,7 @@ class RoundCost:
     once: tuple[Component, ...]
     drafting: FloatArray
     sequences: FloatArray
+    layers: int
     engine: EngineOverheads
     proposal_time: float
     tax: float = 0.0
@@ -105,15 +108,18 @@ class RoundCost:
         """Seconds spent drafting in a round, γ = 0 gives 0 [s]."""
         total = self.drafting * self.proposal_time
         if self.draft_step is not None:
-            host = self.engine.per_draft_step.value * scales.get(("engine", "per_draft_step"), 1.0)
+            host = scaled_host_time({"per_draft_step": self.engine.per_draft_step.value}, scales)
             once = sum((component.time(scales) for component in self.once), np.zeros(()))
             total = total + self.passes * (self.draft_step.scaled_time(scales) + host) + self.drafting * once
         return np.asarray(total * scales.get(("draft", "time"), 1.0))
 
     def overhead_time(self, scales: Scales = NO_SCALES) -> FloatArray:
         """Seconds of rejection sampling, host work and the tax of enabling speculation [s]."""
-        once = self.engine.per_round.value * scales.get(("engine", "per_round"), 1.0)
-        each = self.engine.per_sequence.value * scales.get(("engine", "per_sequence"), 1.0)
+        engine = self.engine
+        once = scaled_host_time(
+            {"per_round": engine.per_round.value, "per_round_layer": engine.per_round_layer.value * self.layers}, scales
+        )
+        each = scaled_host_time({"per_sequence": engine.per_sequence.value}, scales)
         host = self.drafting * (once + each * self.sequences)
         return np.asarray(host + self.tax * self.drafting * self.verify.scaled_time(scales))
 
@@ -173,6 +179,7 @@ def round_cost(
         once=once,
         drafting=drafting,
         sequences=setting.parallelism.sequences_per_replica(batch),
+        layers=len(setting.model.layers),
         engine=setting.engine,
         proposal_time=draft.host_time,
         tax=speculation_tax,

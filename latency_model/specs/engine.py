@@ -29,6 +29,7 @@ class EngineOverheads:
     per_step: Quantity  # scheduler, input preparation, sampling
     per_draft_step: Quantity  # host part of one sequential drafting step
     per_round: Quantity  # rejection sampling and bookkeeping of a draft-and-verify round
+    per_round_layer: Quantity  # launches of a verification outside CUDA graphs, for each layer of the target
     per_sequence: Quantity  # bookkeeping of a draft-and-verify round for each sequence in it
 
 

@@ -39,7 +39,7 @@ OPERATIONS = (
 )
 ENGINES_WITH_KERNELS = ("vllm", "sglang", "trtllm")  # whose blocks a profile may state apart from the common ones
 DEVICE_KINDS = ("gpu", "tpu", "asic", "asic-sram", "soc", "cpu")
-HOST_TIMES = ("per_layer", "per_step", "per_draft_step", "per_round", "per_sequence")
+HOST_TIMES = ("per_layer", "per_step", "per_draft_step", "per_round", "per_round_layer", "per_sequence")
 ANY_DTYPE = "any"  # for operations whose efficiency does not depend on the number format
 
 # Error added when a block of another number format stands in (assumed).  Kernels for formats of one size run
