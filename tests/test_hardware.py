@@ -164,7 +164,7 @@ def test_exact_peaks_carry_no_note():
 )
 def test_a_missing_format_falls_back_only_when_allowed_and_says_so(device, asked, used):
     profile = load_hardware(device)
-    with pytest.raises(InputError, match=f"{device}.* has no .* peak; it has .* {used} rate, if you allow"):
+    with pytest.raises(InputError, match=f"{device}.* has no .* peak; it has .* {used} rate with allow_fallback"):
         profile.peak_flops(asked)
     peak = profile.peak_flops(asked, allow_fallback=True)
     assert peak.dtype == used

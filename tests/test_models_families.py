@@ -283,3 +283,15 @@ def test_absent_keys_with_a_default_are_listed() -> None:
     values = raw("Qwen3-8B")
     del values["attention_bias"]
     assert any("attention_bias = False" in sentence for sentence in load_model(values).assumptions)
+
+
+def test_a_config_that_contradicts_itself_about_its_family_is_refused():
+    values = {**raw("Meta-Llama-3.1-8B"), "architectures": ["Qwen3ForCausalLM"]}
+    with pytest.raises(InputError, match="says llama where architectures says qwen3"):
+        load_model(values)
+
+
+def test_an_unknown_type_with_a_known_architecture_says_so():
+    model = load_model({**raw("Qwen3-30B-A3B"), "model_type": "weird"})
+    assert model.family == "qwen3_moe"
+    assert any("'weird' is not known: read as qwen3_moe" in note for note in model.assumptions)

@@ -123,7 +123,8 @@ def _touched(view: _Column, block: MoE, index: int) -> NDArray[np.floating[Any]]
 
 def _decline(view: _Column) -> Iterator[str]:
     peak, last = int(np.argmax(view.speedup)), len(view.speedup) - 1
-    if peak < last and view.draft_length[last] > 0 and view.speedup[last] < view.speedup[peak]:
+    grows = f"{view.verify_ratio[last]:.2f}" > f"{view.verify_ratio[peak]:.2f}"
+    if peak < last and view.draft_length[last] > 0 and view.speedup[last] < view.speedup[peak] and grows:
         yield (
             f"Speedup falls beyond batch {view.batch[peak]}{view.where}: verifying takes {view.verify_ratio[last]:.2f} "
             f"times a plain step at {view.batch[last]} against {view.verify_ratio[peak]:.2f} at {view.batch[peak]}."

@@ -176,7 +176,8 @@ class HardwareProfile:
         >>> load_hardware("v100").peak_flops("bf16")
         Traceback (most recent call last):
         latency_model.errors.InputError: V100 SXM2 32 GB (v100-sxm2) has no bf16 peak; it has fp16, fp32;
-        bf16 operands would run at the fp16 rate, if you allow the fallback
+        bf16 operands would run at the fp16 rate with allow_fallback
+        (--allow-dtype-fallback)
         >>> load_hardware("v100").peak_flops("bf16", allow_fallback=True).note
         'bf16 runs at the fp16 rate: V100 SXM2 32 GB has no bf16 peak'
         """
@@ -189,7 +190,7 @@ class HardwareProfile:
             return Peak(dtype=other, quantity=self.peaks[other], note=note)
         has = f"it has {', '.join(sorted(self.peaks))}" if self.peaks else "its profile states no compute peak at all"
         hint = (
-            f"{wanted} operands would run at the {other} rate, if you allow the fallback"
+            f"{wanted} operands would run at the {other} rate with allow_fallback (--allow-dtype-fallback)"
             if other
             else "state one in a profile of your own that extends this one"
         )

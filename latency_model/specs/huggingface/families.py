@@ -198,13 +198,18 @@ def find_family(outer: Config, config: Config) -> tuple[str, Family, list[str]]:
     """Find the family: an unknown dense one is read as Llama with a note, an unknown MoE is an error."""
     stated = [config.text("model_type").removesuffix("_text"), outer.text("model_type")]
     architectures = outer.strings("architectures") or ()
+    named = [name for name, family in FAMILIES.items() if family.architecture in architectures]
     for model_type in stated:
         name = SAME_LAYOUT.get(model_type, model_type)
         if name in FAMILIES:
+            if named and all(FAMILIES[other].read is not FAMILIES[name].read for other in named):
+                config.wrong(
+                    "model_type", f"says {name} where architectures says {named[0]}", hint="correct one of them"
+                )
             return name, FAMILIES[name], []
-    for name, family in FAMILIES.items():
-        if family.architecture in architectures:
-            return name, family, []
+    if named:
+        note = f"model_type {shorten(stated[0])} is not known: read as {named[0]} by its architecture"
+        return named[0], FAMILIES[named[0]], [note] if stated[0] else []
     shown = " / ".join(filter(None, (*stated[:1], *architectures))) or "no model_type"
     unknown = [key for key in config.values if DECISIVE.search(str(key)) and is_active(config.values[key])]
     if unknown:
