@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import latency_model as lm
 from latency_model.costs import grid
-from latency_model.costs.counts import visible_pairs
+from latency_model.costs.mixers import visible_pairs
 from latency_model.specs.model import DenseMLP, Layer, Matrix, MoE, Projection
 
 DENSE, MOE, LATENT, WINDOWED, HYBRID = (

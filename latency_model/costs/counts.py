@@ -1,8 +1,9 @@
 """FLOPs, bytes and kernels of every operation of one engine step, per device.  Counts, never a time.
 
 Three functions, because three things decide them: :func:`token_operations` depends on how many tokens the step
-feeds, :func:`expert_operations` on how they group into sequences, :func:`context_operations` also on what is
-cached.  Each returns :class:`Operation` objects whose arrays have the broadcast shape of what they depend on.
+feeds, :func:`expert_operations` on how they group into sequences, and ``context_operations`` (its own module,
+:mod:`latency_model.costs.mixers`) also on what is cached.  Each yields :class:`Operation` objects whose arrays have the
+broadcast shape of what they depend on.
 """
 
 from __future__ import annotations
@@ -16,19 +17,16 @@ from numpy.typing import NDArray
 
 from latency_model.formulas.parallel import busiest_rank_experts, rank_imbalance
 from latency_model.formulas.routing import distinct_experts
-from latency_model.specs.dtypes import dtype_bytes
 from latency_model.specs.model import (
     VECTOR_BYTES,
     Attention,
     DenseMLP,
-    Indexer,
     LatentAttention,
     Layer,
     Matrix,
     ModelArchitecture,
     MoE,
     Projection,
-    RecurrentMixer,
 )
 from latency_model.specs.parallelism import Parallelism
 from latency_model.specs.precision import DTypes
@@ -37,13 +35,11 @@ from latency_model.specs.routing import Routing
 
 __all__ = [
     "Operation",
-    "context_operations",
     "expert_operations",
     "projection_operation",
     "rank_draft_bytes",
     "rank_weight_bytes",
     "token_operations",
-    "visible_pairs",
 ]
 
 FloatArray = NDArray[np.floating[Any]]
@@ -82,20 +78,6 @@ class Operation:
     traffic: FloatArray = field(converter=np.asarray)
     kernels: float = 1.0
     repeats: int = 1
-
-
-def visible_pairs(tokens: FloatArray, context: FloatArray, window: float | None) -> FloatArray:
-    """Pairs (query, key) that causal attention computes for ``tokens`` new tokens after ``context`` cached ones.
-
-    Σ_{i=1..n} min(S + i, w) [1]: a rectangle n·S and a triangle n(n + 1)/2 while nothing leaves the window.
-
-    >>> float(visible_pairs(3.0, 10.0, None)), float(visible_pairs(3.0, 10.0, 12))
-    (36.0, 35.0)
-    """
-    if window is None:
-        return tokens * (context + (tokens + 1) / 2)
-    growing: FloatArray = np.clip(window - context, 0.0, tokens)
-    return growing * context + growing * (growing + 1) / 2 + (tokens - growing) * window
 
 
 def token_operations(
@@ -385,175 +367,3 @@ def expert_operations(
             yield _communication(
                 "dispatch and combine", "all_to_all", sent * dtypes.activation_bytes, 2 * count, dtypes
             )
-
-
-def context_operations(
-    model: ModelArchitecture,
-    *,
-    batch: FloatArray,
-    tokens_per_sequence: FloatArray,
-    context: FloatArray,
-    kv_reread: float,
-    prefill: bool,
-    parallelism: Parallelism,
-    dtypes: DTypes,
-) -> Iterator[Operation]:
-    """Mixers: softmax attention over the cache, latent attention, recurrent state.  ``batch`` is one replica's."""
-    mixers: dict[Attention | LatentAttention | RecurrentMixer, int] = {}
-    for layer, count in model.layer_kinds:
-        if layer.mixer is not None:
-            mixers[layer.mixer] = mixers.get(layer.mixer, 0) + count
-    rereads = np.ones(()) if kv_reread == 0.0 else 1.0 + kv_reread * (tokens_per_sequence - 1.0)
-    cache = dtypes.kv or model.kv_dtype
-    for mixer, count in mixers.items():
-        if isinstance(mixer, RecurrentMixer):
-            yield _recurrence(mixer, count, batch, tokens_per_sequence, prefill, parallelism, dtypes)
-        elif isinstance(mixer, LatentAttention):
-            yield from _latent_attention(
-                mixer,
-                count,
-                batch,
-                tokens_per_sequence,
-                context,
-                rereads,
-                prefill,
-                parallelism,
-                dtypes,
-                cache,
-            )
-        else:
-            yield _attention(
-                mixer,
-                count,
-                batch,
-                tokens_per_sequence,
-                context,
-                rereads,
-                prefill,
-                parallelism,
-                dtypes,
-                cache,
-            )
-
-
-def _kernel(prefill: bool) -> str:
-    return "attention_prefill" if prefill else "attention_decode"
-
-
-def _attention(
-    mixer: Attention,
-    count: int,
-    batch: FloatArray,
-    tokens: FloatArray,
-    context: FloatArray,
-    rereads: FloatArray,
-    prefill: bool,
-    parallelism: Parallelism,
-    dtypes: DTypes,
-    cache: str,
-) -> Operation:
-    """GQA: F = 2·pairs·H·(d_k + d_v), M = ρ·S·H_kv·(d_k + d_v)·b_kv read, new tokens written; per sequence."""
-    heads = mixer.heads / parallelism.tp
-    kv_share = max(mixer.kv_heads / parallelism.tp, 1.0) / mixer.kv_heads
-    width = mixer.key_dim + mixer.value_dim
-    stored = mixer.kv_heads * width * kv_share * dtype_bytes(cache)
-    seen = context if mixer.window is None else np.minimum(context, mixer.window)
-    written = 0.0 if mixer.shares_cache else stored * tokens
-    activations = tokens * heads * width * dtypes.activation_bytes
-    return Operation(
-        name="attention" if mixer.window is None else "windowed attention",
-        group="KV",
-        kind=_kernel(prefill),
-        dtype=dtypes.activations,
-        flops=batch * (2.0 * heads * width) * visible_pairs(tokens, context, mixer.window),
-        traffic=batch * (rereads * (seen * stored) + (written + activations)),
-        repeats=count,
-    )
-
-
-def _latent_attention(
-    mixer: LatentAttention,
-    count: int,
-    batch: FloatArray,
-    tokens: FloatArray,
-    context: FloatArray,
-    rereads: FloatArray,
-    prefill: bool,
-    parallelism: Parallelism,
-    dtypes: DTypes,
-    cache: str,
-) -> Iterator[Operation]:
-    """MLA: absorbed, F = 2·pairs·H·(2r + r_p), M = ρ·S·(r + r_p)·b_kv, the cache on every rank.
-
-    A prefill multiplies unabsorbed heads instead: F = 2·pairs·H·(d_nope + r_p + d_v).  With an indexer every query
-    gathers its own choice of cached tokens: n·min(S, top_k) are read, whatever the re-read factor.
-    """
-    heads = mixer.heads / parallelism.tp
-    stored = mixer.cache_elements_per_token * dtype_bytes(cache)
-    chosen = None if mixer.indexer is None else mixer.indexer.top_k
-    reads = rereads * context if chosen is None else tokens * np.minimum(context, chosen)
-    if prefill:
-        pair_flops = mixer.nope_dim + mixer.rope_dim + mixer.value_dim
-    else:
-        pair_flops = 2 * mixer.latent_rank + mixer.rope_dim
-    activations = tokens * heads * pair_flops * dtypes.activation_bytes
-    yield Operation(
-        name="latent attention",
-        group="KV",
-        kind=_kernel(prefill),
-        dtype=dtypes.activations,
-        flops=batch * (2.0 * heads * pair_flops) * visible_pairs(tokens, context, chosen),
-        traffic=batch * (reads * stored + (tokens * stored + activations)),
-        repeats=count,
-    )
-    if mixer.indexer is not None and mixer.indexer.heads:  # one that reuses an earlier choice scores nothing
-        yield _indexer(mixer.indexer, count, batch, tokens, context, rereads, prefill, dtypes)
-
-
-def _indexer(
-    indexer: Indexer,
-    count: int,
-    batch: FloatArray,
-    tokens: FloatArray,
-    context: FloatArray,
-    rereads: FloatArray,
-    prefill: bool,
-    dtypes: DTypes,
-) -> Operation:
-    """Scores of every cached token: F = 2·pairs·H_i·d_i, M = ρ·S·(bytes of one index key); on every rank."""
-    return Operation(
-        name="sparse-attention indexer",
-        group="KV",
-        kind=_kernel(prefill),
-        dtype=dtypes.activations,
-        flops=batch * (2.0 * indexer.heads * indexer.dim) * visible_pairs(tokens, context, None),
-        traffic=batch * (rereads * context + tokens) * indexer.cache_bytes_per_token,
-        repeats=count,
-    )
-
-
-def _recurrence(
-    mixer: RecurrentMixer,
-    count: int,
-    batch: FloatArray,
-    tokens: FloatArray,
-    prefill: bool,
-    parallelism: Parallelism,
-    dtypes: DTypes,
-) -> Operation:
-    """Recurrent state: read once, updated for each token in turn; no growth with context.
-
-    Verification writes the state after every token, since any of them may be the last accepted one; a prefill
-    writes it once.
-    """
-    writes = 1.0 if prefill else tokens
-    return Operation(
-        name="recurrent state",
-        group="state",
-        kind="elementwise",
-        dtype=dtypes.activations,
-        flops=batch * tokens * mixer.flops_per_token / parallelism.tp,
-        traffic=batch * (1.0 + writes) * mixer.state_bytes / parallelism.tp,
-        kernels=2.0,  # convolution and recurrence
-        repeats=count,
-    )

@@ -10,8 +10,9 @@ import numpy as np
 from attrs import evolve, field, frozen
 from numpy.typing import ArrayLike, NDArray
 
-from latency_model.costs.counts import Operation, context_operations, expert_operations, token_operations
+from latency_model.costs.counts import Operation, expert_operations, token_operations
 from latency_model.costs.grid import distinct
+from latency_model.costs.mixers import context_operations
 from latency_model.costs.setting import Setting
 from latency_model.errors import InputError
 from latency_model.formulas.roofline import roofline_time

@@ -17,7 +17,8 @@ import torch
 import transformers
 from torch.utils.flop_counter import FlopCounterMode
 
-from latency_model.costs.counts import context_operations, token_operations
+from latency_model.costs.counts import token_operations
+from latency_model.costs.mixers import context_operations
 from latency_model.specs.loader import load_model
 from latency_model.specs.model import LatentAttention, Matrix, ModelArchitecture
 from latency_model.specs.parallelism import Parallelism

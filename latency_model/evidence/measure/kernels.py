@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 from attrs import frozen
 
-from latency_model.costs.counts import visible_pairs
+from latency_model.costs.mixers import visible_pairs
 from latency_model.evidence.measure import layers
 from latency_model.evidence.measure.machine import Case, Machine
 from latency_model.specs.dtypes import dtype_bytes
