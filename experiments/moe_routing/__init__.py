@@ -1,0 +1,1 @@
+"""Whether two numbers per layer, fitted on single sequences, predict how many experts a batch touches."""
