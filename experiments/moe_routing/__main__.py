@@ -15,7 +15,7 @@ from moe_routing.runs import RUNS
 def main() -> None:
     """Train if asked to, analyse every recorded run, write the CSV files and print the tables made of them."""
     parser = argparse.ArgumentParser(prog="python -m moe_routing", description=__doc__)
-    parser.add_argument("--train", action="store_true", help="train and record first: needs torch, about 40 minutes")
+    parser.add_argument("--train", action="store_true", help="train and record first: needs torch, about half an hour")
     if parser.parse_args().train:
         from moe_routing.record import train_and_record
 
