@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from latency_model.evidence.published.record import DATA, Group, Row, published_model, read_table
+from latency_model.evidence.routing_trace import fit_routing
 from latency_model.formulas.routing import (
     distinct_experts,
-    expert_miss_probability,
     persistence_from_overlap,
     routing_overlap,
     stickiness_from_overlap,
@@ -25,7 +25,7 @@ __all__ = ["activated_share", "fitted_unions", "small_moe", "unions_from_overlap
 FloatArray = NDArray[np.floating[Any]]
 
 
-def fit_routing(predicted: Callable[[float, float], FloatArray], measured: FloatArray) -> tuple[float, float]:
+def _fit_unions(predicted: Callable[[float, float], FloatArray], measured: FloatArray) -> tuple[float, float]:
     """Persistence and stickiness whose unions come closest to the measured ones, in relative terms [1], [1]."""
     from scipy.optimize import least_squares
 
@@ -46,7 +46,7 @@ def fitted_unions() -> Group:
             continue
         tokens, measured = _columns(points, "t_tokens", "unique_experts")
         union = partial(_consecutive_union, int(points[0]["E"]), int(points[0]["k"]), tokens)
-        rho, s = fit_routing(union, measured)
+        rho, s = _fit_unions(union, measured)
         fits.append(f"{model} persistence {rho:.3f}, stickiness {s:.3f}")
         rows += [
             Row(case=f"{model}, {n:.0f} tokens", predicted=u, measured=m)
@@ -110,43 +110,15 @@ def unions_from_overlaps() -> Group:
 HELD_OUT = slice(32, 192)
 
 
-def _chosen(layer: int) -> NDArray[np.bool_]:
-    """Which experts each token of the trace used in ``layer``: [sequence, token, expert]."""
-    with np.load(DATA / "small_moe_routing_trace.npz") as trace:
-        ids, experts = trace["expert_ids"][layer][:, HELD_OUT], int(trace["num_experts"])
-    chosen = np.zeros((*ids.shape[:2], experts), dtype=bool)
-    np.put_along_axis(chosen, ids.astype(np.intp), True, axis=-1)
-    return chosen
-
-
-def _single_sequence_unions(chosen: NDArray[np.bool_], lengths: NDArray[np.int64]) -> FloatArray:
-    """Mean distinct experts over every window of consecutive tokens of one sequence [expert]."""
-    used = np.concatenate((np.zeros_like(chosen[:, :1], dtype=np.int32), chosen.cumsum(axis=1, dtype=np.int32)), axis=1)
-    unions = [(used[:, n:] > used[:, :-n]).sum(axis=-1).mean() for n in lengths]
-    return np.array(unions)
-
-
-def _batched_union(
-    popularity: FloatArray, tokens: FloatArray, sequences: FloatArray, persistence: float, stickiness: float
-) -> FloatArray:
-    """U = Σ_e [1 − P(miss | p_e)^B] for the popularity p_e of every expert [expert]."""
-    missed = expert_miss_probability(popularity[:, None], tokens, persistence=persistence, stickiness=stickiness)
-    return np.asarray((1.0 - missed**sequences).sum(axis=0))
-
-
 def small_moe() -> Group:
     """Distinct experts of B sequences of n tokens, from single sequences and popularity of the same trace."""
     table = read_table("small_moe_unions")
-    rows, fits = [], []
+    with np.load(DATA / "small_moe_routing_trace.npz") as trace:
+        fits = fit_routing(trace["expert_ids"][:, :, HELD_OUT], int(trace["num_experts"])).layers
+    rows = []
     for layer, group in itertools.groupby(table.rows, lambda row: int(row["layer"])):
         sequences, tokens, measured = _columns(group, "sequences", "tokens_per_sequence", "distinct_experts")
-        chosen = _chosen(layer)
-        popularity = chosen.mean(axis=(0, 1))
-        lengths = np.unique(tokens[tokens > 1])
-        alone = partial(_batched_union, popularity, lengths, np.ones(1))
-        rho, s = fit_routing(alone, _single_sequence_unions(chosen, lengths.astype(np.int64)))
-        fits.append(f"layer {layer} {rho:.3f} and {s:.3f}")
-        predicted = _batched_union(popularity, tokens, sequences, rho, s)
+        predicted = fits[layer].distinct_experts(tokens, sequences)
         rows += [
             Row(case=f"layer {layer}, {b:.0f} sequences of {n:.0f}", predicted=u, measured=m)
             for b, n, u, m in zip(sequences, tokens, predicted, measured, strict=True)
@@ -158,7 +130,8 @@ def small_moe() -> Group:
         sources=table.sources,
         assumptions=(
             "popularity of every expert as counted in the trace",
-            "persistence and stickiness fitted to unions of single sequences: " + "; ".join(fits),
+            "persistence and stickiness fitted to unions of single sequences: "
+            + "; ".join(f"layer {i} {fit.persistence:.3f} and {fit.stickiness:.3f}" for i, fit in enumerate(fits)),
         ),
     )
 
