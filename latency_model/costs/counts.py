@@ -16,7 +16,6 @@ from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 
 from latency_model.formulas.parallel import busiest_rank_experts, rank_imbalance
-from latency_model.formulas.routing import distinct_experts
 from latency_model.specs.model import (
     VECTOR_BYTES,
     Attention,
@@ -330,21 +329,8 @@ def expert_operations(
     ``routing``.  With expert parallelism all wait for the rank that holds most of them.
     """
     ep = parallelism.ep
-    layouts: dict[MoE, int] = {}
-    for layer, count in model.layer_kinds:
-        for block in layer.feed_forward:
-            if isinstance(block, MoE):
-                layouts[block] = layouts.get(block, 0) + count
-    for block, count in layouts.items():
-        touched = distinct_experts(
-            block.num_experts,
-            block.top_k,
-            tokens_per_sequence,
-            batch,
-            persistence=routing.persistence,
-            stickiness=routing.stickiness,
-            popularity_cv=routing.popularity_cv,
-        )
+    for block, count in model.moe_kinds:
+        touched = routing.distinct_experts(block.num_experts, block.top_k, tokens_per_sequence, batch)
         visits = batch * tokens_per_sequence * block.top_k / ep
         if ep > 1:
             touched = busiest_rank_experts(touched, block.num_experts, ep)

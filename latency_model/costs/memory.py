@@ -13,7 +13,7 @@ from latency_model.costs.setting import Setting
 from latency_model.errors import InputError
 from latency_model.specs.draft import Draft
 from latency_model.specs.dtypes import dtype_bytes
-from latency_model.specs.model import Attention, LatentAttention, Layer, ModelArchitecture, RecurrentMixer
+from latency_model.specs.model import Attention, Mixer, ModelArchitecture, RecurrentMixer, cache_bytes
 from latency_model.specs.parallelism import Parallelism
 from latency_model.units import format_quantity
 
@@ -144,20 +144,14 @@ def _cache_bytes(model: ModelArchitecture, slots: FloatArray, tp: int, cache_dty
     """Bytes one sequence of ``slots`` tokens keeps on one tensor-parallel rank [B]."""
     element = dtype_bytes(cache_dtype)
     total: FloatArray = np.zeros_like(slots)
-    for layer, count in model.layer_kinds:
-        total = total + count * _layer_cache_bytes(layer, slots, tp, element)
+    for mixer, count in model.mixer_kinds:
+        total = total + count * _mixer_bytes(mixer, slots, tp, element)
     return total
 
 
-def _layer_cache_bytes(layer: Layer, slots: FloatArray, tp: int, element: float) -> FloatArray:
-    mixer = layer.mixer
+def _mixer_bytes(mixer: Mixer, slots: FloatArray, tp: int, element: float) -> FloatArray:
     if isinstance(mixer, Attention):
-        kept = slots if mixer.window is None else np.minimum(slots, mixer.window)
-        share = max(mixer.kv_heads / tp, 1.0) / mixer.kv_heads
-        return kept * mixer.cache_elements_per_token * element * share
-    if isinstance(mixer, LatentAttention):
-        index = 0.0 if mixer.indexer is None else mixer.indexer.cache_bytes_per_token
-        return slots * (mixer.cache_elements_per_token * element + index)
+        return cache_bytes(mixer, slots, element) * max(mixer.kv_heads / tp, 1.0) / mixer.kv_heads
     if isinstance(mixer, RecurrentMixer):
         return np.full_like(slots, mixer.state_bytes / tp)
-    return np.zeros_like(slots)
+    return cache_bytes(mixer, slots, element)

@@ -74,11 +74,7 @@ def context_operations(
         dtypes=dtypes,
         cache_bytes=dtype_bytes(dtypes.kv or model.kv_dtype),
     )
-    mixers: dict[Attention | LatentAttention | RecurrentMixer, int] = {}
-    for layer, count in model.layer_kinds:
-        if layer.mixer is not None:
-            mixers[layer.mixer] = mixers.get(layer.mixer, 0) + count
-    for mixer, count in mixers.items():
+    for mixer, count in model.mixer_kinds:
         if isinstance(mixer, RecurrentMixer):
             yield _recurrence(mixer, count, fed)
         elif isinstance(mixer, LatentAttention):

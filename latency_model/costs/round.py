@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from latency_model.costs.counts import projection_operation
 from latency_model.costs.grid import blocks
 from latency_model.costs.setting import Setting
-from latency_model.costs.step import NO_SCALES, Component, Scales, StepCost, evaluate, scaled_host_time, timed
+from latency_model.costs.step import NO_SCALES, Part, Scales, StepCost, evaluate, host_row, scaled_host_time, timed
 from latency_model.errors import InputError, shorten
 from latency_model.specs.acceptance import Acceptance
 from latency_model.specs.draft import Draft
@@ -76,7 +76,7 @@ class RoundCost:
         One pass of the drafter's network.
     passes : ndarray
         Passes a round takes: γ, 1 for block drafters, 0 without a network or at γ = 0 [1].
-    once : tuple of Component
+    once : StepCost or None
         Drafter work done once a round (feature fusion).
     drafting : ndarray
         1 where γ > 0, else 0 [1].
@@ -96,7 +96,7 @@ class RoundCost:
     verify: StepCost
     draft_step: StepCost | None
     passes: FloatArray
-    once: tuple[Component, ...]
+    once: StepCost | None
     drafting: FloatArray
     sequences: FloatArray
     layers: int
@@ -109,8 +109,9 @@ class RoundCost:
         total = self.drafting * self.proposal_time
         if self.draft_step is not None:
             host = scaled_host_time({"per_draft_step": self.engine.per_draft_step.value}, scales)
-            once = sum((component.time(scales) for component in self.once), np.zeros(()))
-            total = total + self.passes * (self.draft_step.scaled_time(scales) + host) + self.drafting * once
+            total = total + self.passes * (self.draft_step.scaled_time(scales) + host)
+        if self.once is not None:
+            total = total + self.drafting * self.once.scaled_time(scales)
         return np.asarray(total * scales.get(("draft", "time"), 1.0))
 
     def overhead_time(self, scales: Scales = NO_SCALES) -> FloatArray:
@@ -157,7 +158,7 @@ def round_cost(
     own = setting.for_draft(draft)
     draft_step: StepCost | None = None
     passes: FloatArray = np.zeros(())
-    once: tuple[Component, ...] = ()
+    once: StepCost | None = None
     if own is not None:
         seen = context if draft.kv_budget is None else np.minimum(context, draft.kv_budget)
         in_one_pass = draft.kind == "parallel"
@@ -167,10 +168,8 @@ def round_cost(
         fusion = draft.feature_fusion(setting.model)
         if fusion is not None:
             rows = own.parallelism.sequences_per_replica(batch) * (draft_length + 1.0)
-            once = timed(
-                [projection_operation(fusion, rows, parallelism=own.parallelism, dtypes=own.dtypes, kv_heads=None)],
-                own,
-            )
+            joined = projection_operation(fusion, rows, parallelism=own.parallelism, dtypes=own.dtypes, kv_heads=None)
+            once = StepCost(parts=(Part(components=timed([joined], own)),), host_times={}, shape=rows.shape)
     return RoundCost(
         baseline=evaluate(setting, batch=batch, tokens_per_sequence=one, context=context),
         verify=evaluate(setting, batch=batch, tokens_per_sequence=draft_length + 1.0, context=context),
@@ -224,12 +223,10 @@ class Round:
         Ω, bonus token included, in the shape of ``draft_length`` [token].
     times : RoundTimes
         Seconds of a plain step and of the parts of a round [s].
-    devices : int
-        Devices of the target's layout [1].
     price : float or None
         Price of one device [$/h].
-    assumptions, not_modelled, sources : tuple of str
-        What was taken for granted, left out, and where the numbers come from.
+    not_modelled : tuple of str
+        What was left out.
     """
 
     batch: FloatArray
@@ -242,8 +239,17 @@ class Round:
     acceptance: Acceptance = field(repr=False)
     speculation_tax: float = 0.0
     price: float | None = None
-    assumptions: tuple[str, ...] = field(default=(), repr=False)
     not_modelled: tuple[str, ...] = field(default=NOT_MODELLED, repr=False)
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What was taken for granted: of the setting, the drafter and the acceptance."""
+        return (
+            *self.setting.assumptions,
+            *self.draft.assumptions_for(self.setting.model),
+            *self.acceptance.assumptions,
+            *self.acceptance.extrapolation_note(int(self.draft_length.max())),
+        )
 
     @property
     def baseline_time(self) -> FloatArray:
@@ -321,14 +327,13 @@ class Round:
         rows = []
         cost, total = self.cost, self.time
         if cost.draft_step is not None:
-            for row in cost.draft_step.table:
-                rows.append({"phase": "draft"} | _repeated(row, cost.passes, total))
-        for component in cost.once:
-            rows.append({"phase": "draft"} | _once(component, cost.drafting, total))
+            rows += [{"phase": "draft"} | _repeated(row, cost.passes, total) for row in cost.draft_step.table]
+        if cost.once is not None:
+            rows += [{"phase": "draft"} | _repeated(row, cost.drafting, total) for row in cost.once.table]
         host = cost.passes * cost.engine.per_draft_step.value + cost.drafting * cost.proposal_time
-        rows.append({"phase": "draft"} | _host("draft host time", host, total))
+        rows.append({"phase": "draft"} | host_row("draft host time", host, total))
         rows += [{"phase": "verify"} | row | {"share": row["time_s"] / total} for row in cost.verify.table]
-        rows.append({"phase": "overhead"} | _host("rejection and host", self.overhead_time, total))
+        rows.append({"phase": "overhead"} | host_row("rejection and host", self.overhead_time, total))
         return [_broadcast(row, total.shape) for row in rows if np.any(row["time_s"] > 0)]
 
 
@@ -341,38 +346,6 @@ def _repeated(row: dict[str, Any], passes: FloatArray, total: FloatArray) -> dic
     counts = ("executions", "kernels", "flops", "traffic_bytes", "time_s")
     scaled = row | {name: row[name] * passes for name in counts}
     return scaled | {"share": scaled["time_s"] / total}
-
-
-def _once(component: Component, drafting: FloatArray, total: FloatArray) -> dict[str, Any]:
-    operation, seconds = component.operation, component.time() * drafting
-    return {
-        "name": operation.name,
-        "group": operation.group,
-        "dtype": operation.dtype,
-        "executions": drafting,
-        "kernels": drafting * operation.kernels,
-        "flops": operation.flops * drafting,
-        "traffic_bytes": operation.traffic * drafting,
-        "time_s": seconds,
-        "bound": component.bound,
-        "share": seconds / total,
-    }
-
-
-def _host(name: str, seconds: FloatArray, total: FloatArray) -> dict[str, Any]:
-    nothing = np.zeros(np.shape(seconds))
-    return {
-        "name": name,
-        "group": "engine",
-        "dtype": "",
-        "executions": 1,
-        "kernels": 0.0,
-        "flops": nothing,
-        "traffic_bytes": nothing,
-        "time_s": np.asarray(seconds),
-        "bound": np.full(np.shape(seconds), "overhead"),
-        "share": seconds / total,
-    }
 
 
 def speculate(
@@ -461,12 +434,6 @@ def speculate(
         acceptance=accepted,
         speculation_tax=tax,
         price=setting.hardware.price_per_hour if price is None else checked_number("price", price),
-        assumptions=(
-            *setting.assumptions,
-            *drafter.assumptions_for(setting.model),
-            *accepted.assumptions,
-            *accepted.extrapolation_note(int(lengths.max())),
-        ),
     )
 
 

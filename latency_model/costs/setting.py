@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import TypeVar
 
 import attrs
@@ -111,9 +112,17 @@ class Setting:
         peaks = (self.hardware.peak_flops(name, allow_fallback=True) for name in sorted(formats))
         return tuple(peak.note for peak in peaks if peak.note)
 
-    @property
+    @cached_property
     def assumptions(self) -> tuple[str, ...]:
         """Everything taken for granted, model first."""
+        read = (
+            "once for all tokens of a sequence" if self.kv_reread == 0 else f"again for {self.kv_reread:.0%} of tokens"
+        )
+        return (*self.layout_assumptions, f"verification reads the KV cache {read}")
+
+    @property
+    def layout_assumptions(self) -> tuple[str, ...]:
+        """What is taken for granted whether or not a cache is read."""
         notes = [*self.model.assumptions]
         if self.model.is_moe:
             notes += self.routing.assumptions
@@ -126,10 +135,6 @@ class Setting:
             notes.append(even)
         if self.dtypes.allow_fallback:
             notes += self.fallbacks
-        read = (
-            "once for all tokens of a sequence" if self.kv_reread == 0 else f"again for {self.kv_reread:.0%} of tokens"
-        )
-        notes.append(f"verification reads the KV cache {read}")
         return tuple(notes)
 
 

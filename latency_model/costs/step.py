@@ -31,6 +31,7 @@ __all__ = [
     "Scales",
     "StepCost",
     "evaluate",
+    "host_row",
     "scaled_host_time",
     "step_cost",
     "timed",
@@ -210,17 +211,17 @@ class StepCost:
     @property
     def flops(self) -> FloatArray:
         """FLOPs of the step on one device [FLOP]."""
-        return self._total(lambda operation: operation.flops, skip="communication")
+        return self._total(lambda operation: operation.flops)
 
     @property
     def traffic(self) -> FloatArray:
         """Bytes the step moves through the memory of one device [B]."""
-        return self._total(lambda operation: operation.traffic, skip="communication")
+        return self._total(lambda operation: operation.traffic)
 
-    def _total(self, count: Callable[[Operation], FloatArray], skip: str = "") -> FloatArray:
+    def _total(self, count: Callable[[Operation], FloatArray]) -> FloatArray:
         total: FloatArray = np.zeros(self.shape)
         for part, component in self.operations():
-            if component.operation.group != skip:
+            if component.operation.group != "communication":
                 total = total + part.spread(component.repeats * count(component.operation))
         return total
 
@@ -267,24 +268,29 @@ class StepCost:
         for row in rows.values():
             row["bound"] = _bound(row.pop("terms"), self.shape)
             row["share"] = row["time_s"] / self.time
-        engine = {
-            "name": "engine",
-            "group": "engine",
-            "dtype": "",
-            "executions": 1,
-            "kernels": 0.0,
-            "flops": np.zeros(self.shape),
-            "traffic_bytes": np.zeros(self.shape),
-            "time_s": np.full(self.shape, self.engine_time),
-            "bound": np.full(self.shape, "overhead"),
-            "share": self.engine_time / self.time,
-        }
-        return [*rows.values(), engine]
+        return [*rows.values(), host_row("engine", np.full(self.shape, self.engine_time), self.time)]
 
 
 def scaled_host_time(times: HostTimes, scales: Scales = NO_SCALES) -> float:
     """Add up host seconds, each made longer or shorter by its factor [s]."""
     return sum(seconds * scales.get(("engine", part), 1.0) for part, seconds in times.items())
+
+
+def host_row(name: str, seconds: FloatArray, total: FloatArray) -> dict[str, Any]:
+    """A row of :attr:`StepCost.table` for time the host takes: nothing computed, nothing moved."""
+    nothing = np.zeros(np.shape(seconds))
+    return {
+        "name": name,
+        "group": "engine",
+        "dtype": "",
+        "executions": 1,
+        "kernels": 0.0,
+        "flops": nothing,
+        "traffic_bytes": nothing,
+        "time_s": np.asarray(seconds),
+        "bound": np.full(np.shape(seconds), "overhead"),
+        "share": seconds / total,
+    }
 
 
 def _bound(terms: Mapping[str, FloatArray], shape: tuple[int, ...]) -> NDArray[np.str_]:

@@ -15,7 +15,6 @@ from latency_model.costs.setting import Setting
 from latency_model.costs.step import timed
 from latency_model.errors import InputError
 from latency_model.formulas.roofline import crossover_tokens
-from latency_model.formulas.routing import distinct_experts
 from latency_model.specs.hardware import HardwareProfile
 from latency_model.specs.model import ModelArchitecture, MoE
 from latency_model.specs.parallelism import Parallelism
@@ -187,24 +186,14 @@ def expert_loading(
         ),
         free_batch=_free_batch(block, each, setting.routing),
         setting=setting,
-        assumptions=setting.assumptions[:-1]
+        assumptions=setting.layout_assumptions
         if len(layouts) == 1
-        else (*setting.assumptions[:-1], _others(layouts, layers)),
+        else (*setting.layout_assumptions, _others(layouts, layers)),
     )
 
 
 def _touched(block: MoE, tokens: ArrayLike, batch: FloatArray, routing: Routing) -> FloatArray:
-    return np.asarray(
-        distinct_experts(
-            block.num_experts,
-            block.top_k,
-            tokens,
-            batch,
-            persistence=routing.persistence,
-            stickiness=routing.stickiness,
-            popularity_cv=routing.popularity_cv,
-        )
-    )
+    return np.asarray(routing.distinct_experts(block.num_experts, block.top_k, tokens, batch))
 
 
 def _free_batch(block: MoE, tokens: FloatArray, routing: Routing) -> FloatArray:

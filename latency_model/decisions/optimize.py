@@ -60,8 +60,9 @@ LEVERS: dict[str, Scales] = {
     "matrix compute": {("weights", "compute"): 0.5},
     "expert compute": {("experts", "compute"): 0.5},
     "attention compute": {("KV", "compute"): 0.5},
-    "kernel launches": {(kind, "overhead"): 0.5 for kind in ("gemm", "moe", "elementwise")}
-    | {(kind, "overhead"): 0.5 for kind in ("attention_decode", "attention_prefill")},
+    "kernel launches": {
+        (kind, "overhead"): 0.5 for kind in ("gemm", "moe", "elementwise", "attention_decode", "attention_prefill")
+    },
     "engine overhead": {("engine", part): 0.5 for part in HOST_TIMES},
     "communication": {("communication", "memory"): 0.5, ("communication", "compute"): 0.5},
     "drafting": {("draft", "time"): 0.5},
@@ -123,9 +124,13 @@ class Plan:
     memory: MemoryUse
     batch: FloatArray
     context: FloatArray
-    assumptions: tuple[str, ...] = field(repr=False)
     not_modelled: tuple[str, ...] = field(default=NOT_MODELLED, repr=False)
     sources: tuple[str, ...] = field(default=(), repr=False)
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What was taken for granted."""
+        return self.best.assumptions
 
     @property
     def draft_length(self) -> IntArray:
@@ -281,7 +286,8 @@ def _largest_term(cost: RoundCost) -> tuple[NDArray[np.str_], FloatArray]:
 
 def _best_lever(cost: RoundCost) -> tuple[NDArray[np.str_], FloatArray]:
     """The term whose halving shortens a round most, at the same draft length, and by which part."""
-    gains = np.stack([1.0 - cost.time(scales) / cost.time() for scales in LEVERS.values()])
+    plain = cost.time()
+    gains = np.stack([1.0 - cost.time(scales) / plain for scales in LEVERS.values()])
     return np.array(list(LEVERS))[np.argmax(gains, axis=0)], np.max(gains, axis=0)
 
 
@@ -407,12 +413,6 @@ def optimize(
         memory=memory,
         batch=sequences,
         context=cached,
-        assumptions=(
-            *setting.assumptions,
-            *drafter.assumptions_for(setting.model),
-            *accepted.assumptions,
-            *accepted.extrapolation_note(int(best.max(initial=0))),
-        ),
         sources=setting.hardware.sources,
     )
 

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from latency_model.decisions.optimize import SCHEDULE_TOLERANCE, Plan, Switch
-from latency_model.formulas.routing import distinct_experts
 from latency_model.specs.model import MoE
 
 __all__ = ["reasons"]
@@ -103,22 +102,14 @@ def _dips(view: _Column) -> Iterator[str]:
 
 def _experts(plan: Plan) -> MoE | None:
     """The routed experts of the model, those of its first sparse layer, or None for a dense one."""
-    layers = plan.best.setting.model.layers
-    return next((block for layer in layers for block in layer.feed_forward if isinstance(block, MoE)), None)
+    return next((block for block, _ in plan.best.setting.model.moe_kinds), None)
 
 
 def _touched(view: _Column, block: MoE, index: int) -> NDArray[np.floating[Any]]:
     """Experts a verification and a plain step touch in one layer."""
     routing = view.plan.best.setting.routing
-    return distinct_experts(
-        block.num_experts,
-        block.top_k,
-        [view.draft_length[index] + 1, 1],
-        view.batch[index],
-        persistence=routing.persistence,
-        stickiness=routing.stickiness,
-        popularity_cv=routing.popularity_cv,
-    )
+    fed = [view.draft_length[index] + 1, 1]
+    return routing.distinct_experts(block.num_experts, block.top_k, fed, view.batch[index])
 
 
 def _decline(view: _Column) -> Iterator[str]:

@@ -35,6 +35,7 @@ __all__ = [
     "ModelArchitecture",
     "Projection",
     "RecurrentMixer",
+    "cache_bytes",
 ]
 
 FloatArray = NDArray[np.floating[Any]]
@@ -298,6 +299,13 @@ class Layer:
         return own + VECTOR_BYTES * self.all_vectors + sum(p.bytes * copies for p, copies in self.projections())
 
 
+def cache_bytes(mixer: Mixer | None, tokens: FloatArray, element_bytes: float) -> FloatArray:
+    """Bytes the cache of one layer keeps of a sequence of ``tokens``, its window respected, state not included [B]."""
+    window = mixer.window if isinstance(mixer, Attention) else None
+    kept = tokens if window is None else np.minimum(tokens, window)
+    return kept * _cache_bytes_per_token(mixer, element_bytes)
+
+
 def _cache_bytes_per_token(mixer: Mixer | None, element_bytes: float) -> float:
     """Bytes one token takes in the cache of one layer [B/token]."""
     if isinstance(mixer, Attention):
@@ -360,6 +368,17 @@ class ModelArchitecture:
         """Distinct layers and how many there are of each, in order of first appearance."""
         return tuple(Counter(self.layers).items())
 
+    @cached_property
+    def mixer_kinds(self) -> tuple[tuple[Mixer, int], ...]:
+        """Distinct mixers and how many layers have each, in order of first appearance."""
+        return tuple(Counter(layer.mixer for layer in self.layers if layer.mixer is not None).items())
+
+    @cached_property
+    def moe_kinds(self) -> tuple[tuple[MoE, int], ...]:
+        """Distinct mixture-of-experts blocks and how many layers have each, in order of first appearance."""
+        blocks = (block for layer in self.layers for block in layer.feed_forward)
+        return tuple(Counter(block for block in blocks if isinstance(block, MoE)).items())
+
     @property
     def total_parameters(self) -> int:
         """Parameters of the text model, tied embeddings once, MTP layers not included [1]."""
@@ -369,28 +388,18 @@ class ModelArchitecture:
     @property
     def routed_expert_parameters(self) -> int:
         """Parameters of all routed experts [1]."""
-        return sum(
-            count * block.num_experts * block.expert_parameters
-            for layer, count in self.layer_kinds
-            for block in layer.feed_forward
-            if isinstance(block, MoE)
-        )
+        return sum(count * block.num_experts * block.expert_parameters for block, count in self.moe_kinds)
 
     @property
     def active_parameters(self) -> int:
         """Parameters one token meets: all of them less the routed experts it does not visit [1]."""
-        idle = sum(
-            count * (block.num_experts - block.top_k) * block.expert_parameters
-            for layer, count in self.layer_kinds
-            for block in layer.feed_forward
-            if isinstance(block, MoE)
-        )
+        idle = sum(count * (moe.num_experts - moe.top_k) * moe.expert_parameters for moe, count in self.moe_kinds)
         return self.total_parameters - idle
 
     @property
     def is_moe(self) -> bool:
         """True when any layer has routed experts."""
-        return self.routed_expert_parameters > 0
+        return bool(self.moe_kinds)
 
     @property
     def weight_bytes(self) -> float:
@@ -415,19 +424,13 @@ class ModelArchitecture:
         element = dtype_bytes(kv_dtype or self.kv_dtype)
         total: FloatArray = np.zeros_like(np.asarray(context, dtype=float))
         for layer, count in self.layer_kinds:
-            window = getattr(layer.mixer, "window", None)
-            kept = np.minimum(context, window) if window is not None else context
-            total = total + count * _cache_bytes_per_token(layer.mixer, element) * kept
+            total = total + count * cache_bytes(layer.mixer, context, element)
         return total
 
     @property
     def linear_state_bytes(self) -> float:
         """Bytes of recurrent state one sequence keeps, however long it is [B]."""
-        return sum(
-            count * layer.mixer.state_bytes
-            for layer, count in self.layer_kinds
-            if isinstance(layer.mixer, RecurrentMixer)
-        )
+        return sum(count * mixer.state_bytes for mixer, count in self.mixer_kinds if isinstance(mixer, RecurrentMixer))
 
     def replace(self, **changes: object) -> ModelArchitecture:
         """A copy with some fields changed."""

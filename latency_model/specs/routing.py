@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 from attrs import field, frozen
+from numpy.typing import ArrayLike, NDArray
 
 from latency_model.errors import InputError, shorten
+from latency_model.formulas.routing import distinct_experts
 from latency_model.specs.workload import is_number
 
 __all__ = ["Routing"]
+
+FloatArray = NDArray[np.floating[Any]]
 
 #: Fit of the sticky-persistent model to the distinct experts of a public code trace of Qwen3.6-35B-A3B
 #: (256 experts, top-8; 22.1, 35.9 and 56.3 experts for 4, 8 and 16 consecutive tokens).  Other public traces
@@ -65,6 +72,24 @@ class Routing:
         if self.popularity_cv == 0.0:
             notes.append("experts equally popular over all traffic")
         object.__setattr__(self, "assumptions", tuple(notes))
+
+    def distinct_experts(
+        self, num_experts: int, top_k: int, tokens_per_sequence: ArrayLike, sequences: ArrayLike = 1
+    ) -> FloatArray:
+        """Routed experts of one layer that a step touches on average [expert]; see the formula of that name.
+
+        >>> round(float(Routing.uniform().distinct_experts(128, 8, 4)), 2)
+        29.12
+        """
+        return distinct_experts(
+            num_experts,
+            top_k,
+            tokens_per_sequence,
+            sequences,
+            persistence=self.persistence,
+            stickiness=self.stickiness,
+            popularity_cv=self.popularity_cv,
+        )
 
     @classmethod
     def uniform(cls) -> Routing:

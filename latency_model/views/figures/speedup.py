@@ -33,7 +33,6 @@ __all__ = ["speedup"]
 
 ALONG = ("batch", "context", "acceptance", "draft_length")
 NEEDED = ("speedup", "tpot", "held_back_by", "held_back_share", "fits", "speedup_low", "speedup_high")
-BEST = "best"
 
 
 def speedup(
