@@ -9,7 +9,7 @@ import tomllib
 from functools import cache
 from pathlib import Path
 
-from attrs import frozen
+from attrs import field, frozen
 
 from latency_model.errors import InputError, nearest, shorten
 
@@ -39,8 +39,8 @@ class Symbol:
     unit: str
     latex: str = ""
     text: str = ""
-    names: tuple[str, ...] = ()
-    options: tuple[str, ...] = ()
+    names: tuple[str, ...] = field(default=(), converter=tuple)
+    options: tuple[str, ...] = field(default=(), converter=tuple)
     elsewhere: str = ""
 
     @property
@@ -61,10 +61,7 @@ def symbols() -> tuple[Symbol, ...]:
     ('B', ('batch', 'sequences'))
     """
     rows = tomllib.loads((Path(__file__).parent / "glossary.toml").read_text(encoding="utf-8"))["symbol"]
-    return tuple(
-        Symbol(**{key: tuple(value) if isinstance(value, list) else value for key, value in row.items()})
-        for row in rows
-    )
+    return tuple(Symbol(**row) for row in rows)
 
 
 def find_symbol(name: str) -> Symbol:
@@ -74,7 +71,7 @@ def find_symbol(name: str) -> Symbol:
     ('kv_reread',)
     >>> find_symbol("bacth")
     Traceback (most recent call last):
-    latency_model.errors.InputError: 'bacth' is not in the glossary; did you mean 'batch'?
+    latency_model.errors.InputError: 'bacth' is not in the glossary; did you mean 'batch' or '--batch' or 'bandwidth'?
     """
     named = {known: symbol for symbol in reversed(symbols()) for known in (*symbol.names, *symbol.options)}
     if name not in named:
