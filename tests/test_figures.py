@@ -64,8 +64,12 @@ def test_buttons_leave_the_axes_consistent(grid: xarray.Dataset) -> None:
             if menu.type == "buttons":
                 for button in menu.buttons:
                     (change,) = button.args
-                    for name in ("xaxis", "yaxis"):
-                        assert (change[f"{name}.type"] == "log") == ("log scale" in change[f"{name}.title.text"])
+                    drawn = {axis.plotly_name for axis in (*figure.select_xaxes(), *figure.select_yaxes())}
+                    assert {name.partition(".")[0] for name in change} == drawn
+                    assert len({change[f"{name}.type"] for name in drawn if name.startswith("x")}) == 1
+                    for name in drawn:
+                        title = change[f"{name}.title.text"]
+                        assert not title or (change[f"{name}.type"] == "log") == ("log scale" in title)
 
 
 def test_every_figure_says_its_hardware_and_assumptions(grid: xarray.Dataset) -> None:
@@ -122,7 +126,8 @@ def test_drafts_beyond_the_acceptance_given_are_shaded(longest: int, shaded: boo
 def test_the_map_shows_the_plan_of_every_point(grid: xarray.Dataset) -> None:
     one = grid.sel(hardware=MACHINE)
     plan = lm.optimize(MODEL, MACHINE, acceptance=VECTOR, batch=BATCHES, context=one.context, max_draft_length=6)
-    lengths, levels, *_ = lm.figures.draft_length_map(one).data
+    lengths, *others = lm.figures.draft_length_map(one).data
+    levels = next(trace for trace in others if trace.name == "equal speedup")
     np.testing.assert_array_equal(lengths.z, plan.draft_length.T)
     np.testing.assert_allclose(levels.z, plan.speedup.T)
     assert f"best draft length {plan.draft_length[1, 0]}" in lengths.customdata[0][1]
@@ -136,6 +141,32 @@ def test_break_even_is_drawn_where_it_is_crossed() -> None:
     assert (line.contours.start, line.contours.end) == (1.0, 1.0)
     assert (np.asarray(line.z) > 1).any()
     assert (np.asarray(line.z) < 1).any()
+
+
+def test_the_dotted_line_surrounds_what_is_nearly_as_good(grid: xarray.Dataset) -> None:
+    one = grid.sel(hardware=MACHINE)
+    figure = lm.figures.draft_length_map(one)
+    (line,) = [trace for trace in figure.data if "within 1 %" in (trace.name or "")]
+    plan = lm.optimize(MODEL, MACHINE, acceptance=VECTOR, batch=BATCHES, context=one.context, max_draft_length=6)
+    width = (plan.plateau[..., 1] - plan.plateau[..., 0] + 1).T
+    np.testing.assert_array_equal(np.asarray(line.z) > line.contours.start, width >= 3)
+    said = figure.data[0].customdata[0][1]
+    assert "within 1 % of the best: {} to {} tokens".format(*plan.plateau[1, 0]) in said
+
+
+def test_the_map_marks_what_goes_beyond_the_inputs(grid: xarray.Dataset) -> None:
+    one = grid.sel(hardware=MACHINE)
+    (dots,) = [trace for trace in lm.figures.draft_length_map(one).data if "beyond" in (trace.name or "")]
+    longest = lm.load_model(MODEL).max_context
+    best = one.draft_length[one.speedup.argmax("draft_length")]
+    expected = {
+        (int(batch), int(context))
+        for batch in one.batch
+        for context in one.context
+        if context > longest or best.sel(batch=batch, context=context) > len(VECTOR.conditionals)
+    }
+    assert set(zip(dots.x.tolist(), dots.y.tolist(), strict=True)) == expected
+    assert len(expected) < one.sizes["batch"] * one.sizes["context"]
 
 
 def test_each_draft_length_of_the_map_has_a_flat_colour(grid: xarray.Dataset) -> None:
@@ -168,7 +199,7 @@ def test_no_operation_stands_above_the_datasheet() -> None:
     figure = lm.figures.roofline(MODEL, MACHINE, batch=64, draft_length=4)
     roof = next(trace for trace in figure.data if (trace.name or "").startswith("datasheet"))
     for trace in figure.data:
-        if trace.mode == "markers":
+        if trace.mode == "markers+text":
             above = np.interp(np.log(trace.x), np.log(roof.x), np.log(roof.y))
             assert (np.log(trace.y) <= above + 1e-6).all()
     assert {"decode", "verify 5 tokens", "draft", "prefill 2,048 tokens"} <= {trace.name for trace in figure.data}

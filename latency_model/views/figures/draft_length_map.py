@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from latency_model.decisions.optimize import PLATEAU
 from latency_model.errors import InputError
 from latency_model.views.figures.speedup import at_best_length, explained, subtitle
 from latency_model.views.figures.style import Notes, axis_style, choices, data_of, finish
@@ -18,9 +19,13 @@ if TYPE_CHECKING:
 __all__ = ["draft_length_map"]
 
 NEEDED = ("speedup", "tpot", "held_back_by", "held_back_share", "fits")
-#: Draft lengths from light to dark (after viridis, with white for plain decoding).
-LENGTHS = ("#fde725", "#a0da39", "#4ac16d", "#1fa187", "#277f8e", "#365c8d", "#46327e", "#440154")
+#: Draft lengths from light to dark (after viridis, with white for plain decoding); dark text reads on all of them.
+LENGTHS = ("#fde725", "#c5e021", "#8fd744", "#5ec962", "#35b779", "#28a08a", "#3f8fae", "#5a7fc0")
 PLAIN = "#f2f3f5"
+INK = "#1b1f24"
+DOTTED = "#c026d3"  # stands out from the map and from paper of either theme
+#: So many lengths within 1 % of the best make the choice a matter of taste.
+FLAT = 3
 #: Draft lengths that share the darkest colour are too many to tell apart.
 MOST_LENGTHS = 64
 
@@ -39,7 +44,9 @@ def draft_length_map(data: Any = None, *, theme: str = "light", **axes: Any) -> 
     Returns
     -------
     plotly.graph_objects.Figure
-        A grey veil covers what does not fit the memory.
+        A grey veil covers what does not fit the memory.  Inside the dotted line at least three lengths lie within
+        1 % of the best.  Dots mark what goes beyond the inputs: contexts longer than the model's, drafts longer
+        than the acceptance given.
     """
     import plotly.graph_objects as go
 
@@ -71,13 +78,13 @@ def _traces(plane: Dataset, lengths: NDArray[Any]) -> list[Any]:
     import plotly.graph_objects as go
 
     best = at_best_length(plane)
-    x, y = best.batch.values, best.context.values
     order = ("context", "batch")
-    where = {"x": x, "y": y}
+    where = {"x": best.batch.values, "y": best.context.values}
     chosen = best.best_draft_length.where(best.speedup.notnull()).transpose(*order).values
     speedup = best.speedup.transpose(*order).values
     fits = best.fits.transpose(*order).values
     drafting = plane.speedup.where(plane.draft_length > 0).max("draft_length").transpose(*order).values
+    near = plane.speedup.transpose(*order, "draft_length").values >= (1.0 - PLATEAU) * speedup[..., None]
     traces = [
         go.Heatmap(
             **where,
@@ -88,40 +95,82 @@ def _traces(plane: Dataset, lengths: NDArray[Any]) -> list[Any]:
             colorbar={
                 "title": {"text": "best draft<br>length [tokens]", "font": {"size": 13}},
                 "tickvals": lengths[:: len(lengths) // 12 + 1],
-                "len": 0.72,
+                "len": 0.6,
                 "y": 1.0,
                 "yanchor": "top",
             },
-            customdata=np.array(explained(best.stack(point=order), ("batch", "context"))).reshape(chosen.shape),
+            customdata=_explained(best, order, lengths, near),
             hovertemplate="%{customdata}<extra></extra>",
-        ),
+        )
+    ]
+    if not fits.all():
+        traces.append(_veil(where, fits))
+    # Dark on light, so that lines stand out from every colour and from the veil.
+    halo = {"contours": {"coloring": "none"}, "line": {"color": "rgba(255,255,255,0.75)", "width": 3.5}}
+    level = {"contours": {"coloring": "none", "showlabels": True, "labelfont": {"size": 12, "color": INK}}}
+    common = {"z": speedup, "ncontours": 8, "hoverinfo": "skip", "showscale": False, "legendgroup": "levels"}
+    traces += [
+        go.Contour(**where, **common, **halo, showlegend=False),
         go.Contour(
-            **where,
-            z=speedup,
-            contours={"coloring": "none", "showlabels": True, "labelfont": {"size": 12, "color": "#1b1f24"}},
-            ncontours=8,
-            line={"color": "#6b7280", "width": 1.3},
-            hoverinfo="skip",
-            name="equal speedup",
-            showlegend=True,
-            showscale=False,
+            **where, **common, **level, line={"color": "#59626c", "width": 1.5}, name="equal speedup", showlegend=True
         ),
     ]
+    flat = near.sum(-1)
+    if (flat >= FLAT).any() and (flat < FLAT).any():
+        dotted = {"color": DOTTED, "width": 2.5, "dash": "dot"}
+        name = f"inside, {FLAT} or more lengths<br>within 1 % of the best"
+        traces.append(_boundary(where, flat, FLAT - 0.5, dotted, name))
     if (drafting < 1.0).any() and (drafting > 1.0).any():
         traces.append(_boundary(where, drafting, 1.0, {"color": "#d55e00", "width": 4}, "break-even"))
-    if not fits.all():
-        traces.append(
-            go.Heatmap(
-                **where,
-                z=np.where(fits, np.nan, 1.0),
-                colorscale=[[0, "rgba(120,120,120,0.6)"], [1, "rgba(120,120,120,0.6)"]],
-                showscale=False,
-                hoverinfo="skip",
-                name="does not fit the memory",
-                showlegend=True,
-            )
-        )
+    traces += _beyond(plane, where, chosen)
     return traces
+
+
+def _explained(
+    best: Dataset, order: tuple[str, str], lengths: NDArray[Any], near: NDArray[np.bool_]
+) -> NDArray[np.object_]:
+    """What hovering says of each cell, with the lengths that are nearly as good."""
+    shape = near.shape[:-1]
+    first, last = lengths[near.argmax(-1)], lengths[near.shape[-1] - 1 - near[..., ::-1].argmax(-1)]
+    texts = np.array(explained(best.stack(point=order), ("batch", "context")), dtype=object).reshape(shape)
+    for place in np.ndindex(shape):
+        texts[place] += f"<br>within 1 % of the best: {first[place]} to {last[place]} tokens"
+    return texts
+
+
+def _veil(where: dict[str, Any], fits: NDArray[np.bool_]) -> Any:
+    """A grey cover over what does not fit the memory."""
+    import plotly.graph_objects as go
+
+    return go.Heatmap(
+        **where,
+        z=np.where(fits, np.nan, 1.0),
+        colorscale=[[0, "rgba(120,120,120,0.6)"], [1, "rgba(120,120,120,0.6)"]],
+        showscale=False,
+        hoverinfo="skip",
+        name="does not fit the memory",
+        showlegend=True,
+    )
+
+
+def _beyond(plane: Dataset, where: dict[str, Any], chosen: NDArray[Any]) -> list[Any]:
+    """Dots where the context or the best draft length goes beyond what the inputs say."""
+    import plotly.graph_objects as go
+
+    longest = {name: plane[name].attrs.get("known_to", np.inf) for name in ("context", "draft_length")}
+    rows, columns = np.nonzero((chosen > longest["draft_length"]) | (where["y"][:, None] > longest["context"]))
+    if not rows.size:
+        return []
+    return [
+        go.Scatter(
+            x=where["x"][columns],
+            y=where["y"][rows],
+            mode="markers",
+            marker={"size": 6, "color": "#ffffff", "line": {"color": INK, "width": 1}},
+            name="beyond the acceptance<br>or the context known",
+            hoverinfo="skip",
+        )
+    ]
 
 
 def _boundary(where: dict[str, Any], values: NDArray[Any], level: float, line: dict[str, Any], name: str) -> Any:

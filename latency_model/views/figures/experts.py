@@ -55,7 +55,7 @@ def experts(
             figure.add_trace(trace, row=row, col=1)
     figure.add_trace(_crossover(loading), row=2, col=1)
     setting, machine = loading.setting, loading.setting.hardware
-    figure = finish(
+    return finish(
         figure,
         title="Experts a step touches, and tokens that share one",
         subtitle=(
@@ -63,7 +63,8 @@ def experts(
             f"{loading.block.top_k} for each token, one layer"
         ),
         x=AxisStyle("Tokens in the step [tokens]", log=True, octave=1 if len(batch) < 9 else 2),
-        y=AxisStyle("", can_log=False),
+        y=AxisStyle("Touched [experts]", log=True, octave=1),
+        lower=AxisStyle("Sharing one [tokens]", log=True),
         notes=Notes(
             device=f"{machine.title} (profile {machine.name} {machine.digest})",
             assumptions=loading.assumptions,
@@ -72,10 +73,6 @@ def experts(
         ),
         theme=theme,
     )
-    figure.update_xaxes(title_text="", row=1, col=1)
-    figure.update_yaxes(title_text="Touched [experts]", row=1, col=1)
-    figure.update_yaxes(title_text="Sharing one [tokens], log scale", type="log", row=2, col=1)
-    return figure
 
 
 def _traces(loading: ExpertLoading, number: int) -> Iterator[tuple[Any, int]]:

@@ -112,7 +112,10 @@ def _points(phase: Phase, number: int) -> Iterator[Any]:
     yield go.Scatter(
         x=[row["flops"] / row["traffic_bytes"] for row in shown],
         y=[row["flops"] / row["time_s"] for row in shown],
-        mode="markers",
+        mode="markers+text",
+        text=["experts" if row["group"] == "experts" else "" for row in shown],
+        textposition="top center",
+        textfont={"size": 11},
         name=phase.name,
         marker={
             "size": [8 + 26 * float(row["share"]) ** 0.5 for row in shown],

@@ -265,14 +265,17 @@ def finish(
     x: AxisStyle,
     y: AxisStyle,
     notes: Notes,
+    lower: AxisStyle | None = None,
     pictures: Sequence[Mapping[str, str]] = (),
     theme: str = "light",
 ) -> Figure:
     """Give a figure its axes, buttons, choices and notes.
 
+    A figure of two rows names the vertical axis of its ``lower`` one; both are linear or logarithmic together.
     Traces that belong to one picture say so in ``meta["picture"]``, its index in ``pictures``.  What a page needs
     to draw controls of its own is kept in ``layout.meta``.
     """
+    axes = _axes(x, y, lower)
     footer = notes.lines()
     wrapped = [piece for line in footer for piece in textwrap.wrap(label(line), FOOTER_WIDTH)]
     figure.update_layout(
@@ -285,11 +288,10 @@ def finish(
             "subtitle": subtitle,
             "footer": footer,
             "pictures": [dict(picture) for picture in pictures],
-            "axes": {"x": x._asdict(), "y": y._asdict()},
+            "axes": {name: axis._asdict() for name, axis in axes.items()},
         },
     )
-    figure.update_xaxes(**_scale(x, x.log))
-    figure.update_yaxes(**_scale(y, y.log))
+    figure.update_layout(_scales(axes, x.log, y.log))
     figure.add_annotation(
         name="footer",
         text="<br>".join(wrapped),
@@ -304,18 +306,25 @@ def finish(
         yanchor="top",
         yshift=-66,
     )
-    menus = [_scale_buttons(x, y)] if x.can_log or y.can_log else []
+    menus = [_scale_buttons(x, y, axes)] if x.can_log or y.can_log else []
     if len(pictures) > 1:
         menus.append(_picture_menu(figure, pictures))
     figure.update_layout(updatemenus=menus)
     return figure
 
 
+def _axes(x: AxisStyle, y: AxisStyle, lower: AxisStyle | None) -> dict[str, AxisStyle]:
+    """Every axis by its name in a layout; of two rows only the lower one names the horizontal axis."""
+    if lower is None:
+        return {"xaxis": x, "yaxis": y}
+    return {"xaxis": x._replace(title=""), "yaxis": y, "xaxis2": x, "yaxis2": lower}
+
+
 def _scale(axis: AxisStyle, log: bool) -> dict[str, Any]:
     """An axis on a linear or a logarithmic scale; the title says which."""
     return {
         "type": "log" if log else "linear",
-        "title.text": f"{axis.title}, log scale" if log else axis.title,
+        "title.text": f"{axis.title}, log scale" if log and axis.title else axis.title,
         "dtick": axis.octave * math.log10(2) if log and axis.octave else None,
         "tickformat": axis.ticks,
         "rangemode": "normal" if log else "tozero",
@@ -323,7 +332,7 @@ def _scale(axis: AxisStyle, log: bool) -> dict[str, Any]:
     }
 
 
-def _scale_buttons(x: AxisStyle, y: AxisStyle) -> dict[str, Any]:
+def _scale_buttons(x: AxisStyle, y: AxisStyle, axes: Mapping[str, AxisStyle]) -> dict[str, Any]:
     """One row of buttons for every pair of scales that makes sense."""
     pairs = [(a, b) for b in (False, True)[: 1 + y.can_log] for a in (False, True)[: 1 + x.can_log]]
     words = {(False, False): "linear", (True, False): "log x", (False, True): "log y", (True, True): "log x and y"}
@@ -331,7 +340,7 @@ def _scale_buttons(x: AxisStyle, y: AxisStyle) -> dict[str, Any]:
         "type": "buttons",
         "direction": "right",
         "active": pairs.index((x.log, y.log)),
-        "buttons": [{"label": words[pair], "method": "relayout", "args": [_scales(x, y, *pair)]} for pair in pairs],
+        "buttons": [{"label": words[pair], "method": "relayout", "args": [_scales(axes, *pair)]} for pair in pairs],
         "x": 1.0,
         "xanchor": "right",
         "y": 1.0,
@@ -341,10 +350,14 @@ def _scale_buttons(x: AxisStyle, y: AxisStyle) -> dict[str, Any]:
     }
 
 
-def _scales(x: AxisStyle, y: AxisStyle, x_log: bool, y_log: bool) -> dict[str, Any]:
-    """Both axes on the scales named, as plotly.js takes them."""
-    both = {"xaxis": (x, x_log), "yaxis": (y, y_log)}
-    return {f"{name}.{key}": value for name, of in both.items() for key, value in _scale(*of).items()}
+def _scales(axes: Mapping[str, AxisStyle], x_log: bool, y_log: bool) -> dict[str, Any]:
+    """All axes on the scales named, as plotly.js takes them."""
+    logarithmic = {"x": x_log, "y": y_log}
+    return {
+        f"{name}.{key}": value
+        for name, axis in axes.items()
+        for key, value in _scale(axis, logarithmic[name[0]]).items()
+    }
 
 
 def _picture_menu(figure: Figure, pictures: Sequence[Mapping[str, str]]) -> dict[str, Any]:
