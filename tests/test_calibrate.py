@@ -214,7 +214,7 @@ def test_intervals_of_a_calibrated_profile_cover_new_points_as_often_as_they_say
         timing = calibrate([write_points(tmp_path / "p.csv", setting, true, seed)], setting=setting).timing
         assert timing is not None
         own = attrs.evolve(setting, hardware=timing.profile)
-        cost = round_cost(own, Draft.ngram(), batch=batch, context=context, draft_length=tokens - 1)
+        cost = round_cost(own, Draft.ngram(hit_rate=1.0), batch=batch, context=context, draft_length=tokens - 1)
         width = INTERVAL_80 * log_deviation(cost.verify.scaled_time, list(uncertain_scales(cost, own)))
         noise = NOISE * np.random.default_rng(1000 + seed).standard_normal(batch.size)
         seen = np.log(evaluate(setting, **where).scaled_time(true)) + noise

@@ -51,6 +51,8 @@ def test_default_acceptance_names_its_source() -> None:
         (lambda: lm.Draft.eagle(layers=0), "layers must be an integer from 1"),
         (lambda: lm.Draft.self_speculation(kv_budget=-5), "kv_budget must be"),
         (lambda: lm.Draft.ngram(host_time=-1), "host_time must be"),
+        (lambda: lm.Draft.ngram(hit_rate=1.1), "hit_rate must be a share"),
+        (lambda: lm.Draft.ngram(hit_rate=float("nan")), "hit_rate must be a share"),
         (lambda: lm.Draft.model("Qwen3-0.6B"), "must be a ModelArchitecture"),
     ],
 )

@@ -82,6 +82,18 @@ def test_better_acceptance_and_free_drafting_help() -> None:
     assert (unpaid > worse).all()
 
 
+def test_a_proposer_that_finds_little_has_little_verified() -> None:
+    """At hit rate 0 a round verifies one token, at 1 all of them; in between the step of the mean is taken."""
+    shares = (0.0, 0.3, 0.7, 1.0)
+    times = [
+        lm.speculate(MOE, H100, draft=lm.Draft.ngram(hit_rate=share), acceptance=0.5, draft_length=5).times
+        for share in shares
+    ]
+    assert times[0].verify == times[0].baseline
+    assert times[-1].verify == lm.step_cost(MOE, H100, tokens_per_sequence=6).time
+    assert all(np.diff([time.verify for time in times]) > 0)
+
+
 def test_blocks_and_tables_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(3)
     points = {

@@ -172,7 +172,7 @@ def round_cost(
             once = StepCost(parts=(Part(components=timed([joined], own)),), host_times={}, shape=rows.shape)
     return RoundCost(
         baseline=evaluate(setting, batch=batch, tokens_per_sequence=one, context=context),
-        verify=evaluate(setting, batch=batch, tokens_per_sequence=draft_length + 1.0, context=context),
+        verify=evaluate(setting, batch=batch, tokens_per_sequence=draft.hit_rate * draft_length + 1.0, context=context),
         draft_step=draft_step,
         passes=passes,
         once=once,
@@ -397,7 +397,8 @@ def speculate(
     Notes
     -----
     Verification feeds γ + 1 tokens; baseline and verification come from the same step model.  An autoregressive
-    drafter takes γ passes of one token at context S.  Source: equations.md section 5, MagicDec eq. 1, MoESD eq. 4
+    drafter takes γ passes of one token at context S.  Where a proposer finds nothing in a part of the rounds, the
+    mean number of tokens is fed.  Source: equations.md section 5, MagicDec eq. 1, MoESD eq. 4
     (whose Algorithm 1 drops γ on the draft: eq. 4 is followed).
 
     Examples

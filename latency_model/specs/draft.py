@@ -75,6 +75,8 @@ PUBLISHED_ACCEPTANCE: dict[str, tuple[tuple[float, ...], str]] = {
 
 #: 0.005875 of a 5.9 ms target pass: SpecDecode-Bench simulator, arXiv 2601.11580, Llama-3.1-8B on H100.
 NGRAM_HOST_TIME = 35e-6
+#: 993 of 1,814 rounds had a proposal (matches of 2 to 5 tokens, code editing): github.com/vllm-project/vllm/pull/24344.
+NGRAM_HIT_RATE = 0.55
 EAGLE3_VOCABULARY = 32000
 #: A draft as large as this share of the target's active parameters is worth a warning: mlx-lm pull request 1132
 #: reports a 35 % loss for a draft too big for a mixture's active size; the threshold itself is assumed.
@@ -115,6 +117,8 @@ class Draft:
         Cached tokens self-speculation reads at most [token].
     host_time : float
         Host seconds per round of proposers without a network [s].
+    hit_rate : float
+        Share of rounds in which a sequence is proposed anything [1]; without a match there is nothing to verify.
 
     Examples
     --------
@@ -133,6 +137,7 @@ class Draft:
     parallelism: Parallelism | None = None
     kv_budget: int | None = None
     host_time: float = 0.0
+    hit_rate: float = 1.0
     assumptions: tuple[str, ...] = field(default=(), eq=False)
 
     def __attrs_post_init__(self) -> None:
@@ -145,6 +150,8 @@ class Draft:
                 problems.add(name, f"must be an integer from {lowest} to {highest}", value)
         if not (is_number(self.host_time) and 0.0 <= self.host_time < 60.0):
             problems.add("host_time", "must be seconds from 0 to 60", self.host_time)
+        if not (is_number(self.hit_rate) and 0.0 <= self.hit_rate <= 1.0):
+            problems.add("hit_rate", "must be a share from 0 to 1", self.hit_rate)
         if self.parallelism is not None and not isinstance(self.parallelism, Parallelism):
             problems.add("parallelism", "must be a Parallelism", self.parallelism)
         if (self.kind == "model") != isinstance(self.architecture, ModelArchitecture):
@@ -206,10 +213,15 @@ class Draft:
         return cls(kind="mtp", parallelism=parallelism, assumptions=(note,))
 
     @classmethod
-    def ngram(cls, *, host_time: float = NGRAM_HOST_TIME) -> Draft:
-        """Prompt lookup or suffix matching: no network, only host time per round [s]."""
-        built = cls(kind="ngram", host_time=host_time)
-        return evolve(built, assumptions=(f"proposals take {host_time * 1e6:.0f} µs a round",))
+    def ngram(cls, *, host_time: float = NGRAM_HOST_TIME, hit_rate: float = NGRAM_HIT_RATE) -> Draft:
+        """Prompt lookup or suffix matching: no network, only host time per round [s].
+
+        A sequence whose last tokens occur nowhere before gets no proposal: that happens in 1 − ``hit_rate`` of the
+        rounds [1].  Acceptance counts every round, with a proposal or without.
+        """
+        built = cls(kind="ngram", host_time=host_time, hit_rate=hit_rate)
+        notes = (f"proposals take {host_time * 1e6:.0f} µs a round", f"{hit_rate:.0%} of rounds have a proposal")
+        return evolve(built, assumptions=notes)
 
     @classmethod
     def parallel(

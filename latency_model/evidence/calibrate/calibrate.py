@@ -252,7 +252,7 @@ def _deviations(profile: HardwareProfile, timings: Timings, setting: Setting, dr
     """Standard deviation of ln(time) of each point as predictions from ``profile`` state it, shape [points] [1]."""
     own = attrs.evolve(setting, hardware=profile, engine=load_engine(setting.engine.name, profile))
     deviations = np.empty(len(timings))
-    for chosen, drafter in ((~timings.drafting, Draft.ngram()), (timings.drafting, draft)):
+    for chosen, drafter in ((~timings.drafting, Draft.ngram(hit_rate=1.0)), (timings.drafting, draft)):
         if not chosen.any() or drafter is None:
             continue
         cost = round_cost(

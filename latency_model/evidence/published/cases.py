@@ -27,8 +27,8 @@ def _tokens_per_round(case: dict[str, str], reading: dict[str, str], draft: Draf
     drafts, value = int(case["steps_k"]), case["acceptance_value"]
     if case["acceptance_kind"] == "accept_len":
         return float(value)
-    if case["acceptance_kind"].endswith("accept_rate"):
-        return 1.0 + float(value) * drafts
+    if case["acceptance_kind"].endswith("accept_rate"):  # of what was proposed
+        return 1.0 + draft.hit_rate * float(value) * drafts
     if case["acceptance_kind"] == "accept_pos0":
         return 1.0 + float(value)
     if reading["acceptance"] == "eagle-mtbench":
