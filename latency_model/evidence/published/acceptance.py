@@ -3,41 +3,62 @@
 from __future__ import annotations
 
 import itertools
+from typing import NamedTuple
 
 import numpy as np
 
 from latency_model.evidence.published.record import Group, Row, read_table
 from latency_model.specs.acceptance import Acceptance
 
-__all__ = ["curves", "eagle_trees", "mtp", "traces"]
+__all__ = ["Curve", "curves", "eagle_trees", "length_curves", "mtp", "traces"]
 
 KNOWN = 4  # positions a curve or trace is assumed to be known for
 
 
-def curves() -> Group:
-    """Mean acceptance length at 5 to 8 drafts, predicted from the lengths measured at 1 to 4."""
-    table = read_table("acceptance_length_curves")
-    rows = []
-    for (file, model, mode), group in itertools.groupby(
-        table.rows, lambda row: (row["file"], row["model"], row["mode"])
+class Curve(NamedTuple):
+    """Mean acceptance lengths of one drafter on one kind of traffic, and the acceptance its first drafts show."""
+
+    drafter: str
+    title: str
+    lengths: tuple[float, ...]  # at 0, 1, 2, ... drafts
+    known: Acceptance
+
+
+def length_curves() -> tuple[Curve, ...]:
+    """The published curves of mean acceptance length.
+
+    >>> length_curves()[0].lengths[:3]
+    (1.0, 1.84, 2.51)
+    """
+    found = []
+    for (file, model, mode), rows in itertools.groupby(
+        read_table("acceptance_length_curves").rows, lambda row: (row["file"], row["model"], row["mode"])
     ):
-        lengths = [1.0, *(float(row["mean_acceptance_length"]) for row in group)]
+        lengths = (1.0, *(float(row["mean_acceptance_length"]) for row in rows))
         gains = np.diff(lengths[: KNOWN + 1])
         known = Acceptance.survival(np.minimum.accumulate(gains).tolist())  # noise may make a gain rise
         variant = " block" if "block_rejection" in file else " gqa" if file.endswith("_gqa.yaml") else ""
-        rows += [
-            Row(
-                case=f"{model}{variant} {mode.replace('_', ' ')}, {drafts} drafts",
-                predicted=known.tokens_per_round(drafts),
-                measured=lengths[drafts],
-            )
-            for drafts in range(KNOWN + 1, len(lengths))
-        ]
+        drafter = next(name for name in ("dspark", "eagle3", "mtp") if name in file)
+        found.append(Curve(drafter, f"{model}{variant} {mode.replace('_', ' ')}", lengths, known))
+    return tuple(found)
+
+
+def curves() -> Group:
+    """Mean acceptance length at 5 to 8 drafts, predicted from the lengths measured at 1 to 4."""
+    rows = [
+        Row(
+            case=f"{curve.title}, {drafts} drafts",
+            predicted=curve.known.tokens_per_round(drafts),
+            measured=curve.lengths[drafts],
+        )
+        for curve in length_curves()
+        for drafts in range(KNOWN + 1, len(curve.lengths))
+    ]
     return Group(
         name="acceptance-curves",
         quantity="tokens per round at 5-8 drafts [token]",
         rows=tuple(rows),
-        sources=table.sources,
+        sources=read_table("acceptance_length_curves").sources,
         assumptions=("survivals are the differences of the lengths at 1-4 drafts; the last conditional continues",),
     )
 
