@@ -13,8 +13,22 @@ project = "latency-model"
 author = "the latency-model authors"
 version = release = installed_version("latency-model")
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode", "generated", "mathml"]
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+    "figures",
+    "generated",
+    "mathml",
+]
 exclude_patterns = ["_build"]
+
+# Pages that begin with "file_format: mystnb" are notebooks; every build runs them from the top.
+nb_execution_mode = "force"
+nb_execution_raise_on_error = True
+nb_execution_timeout = 60  # [s] for one cell
+nb_merge_streams = True
 
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3

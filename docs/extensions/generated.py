@@ -1,7 +1,8 @@
 """Directives that write into a page what the package says at build time, so that no page holds a stale copy.
 
-``{hardware-table}``, ``{model-table}`` and ``{name-table}`` list what ships; ``{command}`` runs a command line and
-shows its output.
+``{hardware-table}``, ``{model-table}``, ``{name-table}`` and ``{command-table}`` list what ships, ``{symbol-table}`` one
+section of the glossary and ``{profile-table}`` the fields of a profile; ``{command}`` runs a command line and shows its
+output, and ``{command-help}`` shows what every command says about itself.
 """
 
 from __future__ import annotations
@@ -10,17 +11,22 @@ import inspect
 import os
 import re
 import shlex
+from collections.abc import Callable, Iterator
 
+import click
 from click.testing import CliRunner
 from docutils import nodes
 from docutils.statemachine import StringList
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
+from profile_fields import profile_fields
+
 import latency_model as lm
 from latency_model.cli import main
 from latency_model.specs.model import MoE
 from latency_model.specs.quantity import Quantity
+from latency_model.views.symbols import symbols
 
 COLUMNS = 100  # of the terminal whose output is shown
 
@@ -88,28 +94,99 @@ def name_table() -> list[str]:
     return markdown_table(["name", "what it is"], rows)
 
 
-class Table(SphinxDirective):
-    """A directive whose content is lines of Markdown from a function."""
+def commands() -> Iterator[tuple[str, click.Command]]:
+    """Every command with the words that call it, in the order a newcomer meets them; groups before their members."""
+    waiting: list[tuple[str, click.Command]] = [("latency-model", main)]
+    while waiting:
+        words, command = waiting.pop(0)
+        yield words, command
+        if isinstance(command, click.Group):
+            context = click.Context(command)
+            found = [(name, command.get_command(context, name)) for name in command.list_commands(context)]
+            waiting[:0] = [(f"{words} {name}", member) for name, member in found if member is not None]
 
-    lines = staticmethod(hardware_table)
+
+def command_table() -> list[str]:
+    """One row per command that does something: what its help begins with."""
+    rows = [
+        [
+            f"[`{words.partition(' ')[2]}`](/reference/commands.md#{nodes.make_id(words)})",
+            command.get_short_help_str(200),
+        ]
+        for words, command in commands()
+        if not isinstance(command, click.Group)
+    ]
+    return markdown_table(["command", "what it does"], rows)
+
+
+def symbol_table(section: str) -> list[str]:
+    """One row per symbol of a section of the glossary."""
+    rows = [
+        [
+            f"${symbol.latex}$" if symbol.latex else "",
+            ", ".join(f"`{name}`" for name in (*symbol.names, *symbol.options)),
+            symbol.meaning,
+            symbol.unit,
+            symbol.elsewhere,
+        ]
+        for symbol in symbols()
+        if symbol.section == section
+    ]
+    if not rows:
+        raise ValueError(f"the glossary has no section {section!r}")
+    return markdown_table(["symbol", "name, option", "meaning", "unit", "elsewhere"], rows)
+
+
+def profile_table(table: str = "") -> list[str]:
+    """One row per field of a profile, of the table named or, without one, of the top of the file."""
+    rows = [
+        [f"`{name.removeprefix(f'{table}.')}`", value, default, meaning]
+        for name, value, default, meaning in profile_fields()
+        if name.partition(".")[0] == table or (not table and "." not in name)
+    ]
+    if not rows:
+        raise ValueError(f"a profile has no table {table!r}")
+    return markdown_table(["field", "what to write", "if not given", "meaning"], rows)
+
+
+class Table(SphinxDirective):
+    """A directive whose content is lines of Markdown from a function; its argument is passed on."""
+
+    optional_arguments = 1
+    final_argument_whitespace = True
+    makers: dict[str, Callable[..., list[str]]] = {  # noqa: RUF012 - never changed
+        "hardware-table": hardware_table,
+        "model-table": model_table,
+        "name-table": name_table,
+        "command-table": command_table,
+        "symbol-table": symbol_table,
+        "profile-table": profile_table,
+    }
 
     def run(self) -> list[nodes.Node]:
         """Parse the lines as if they stood on the page."""
-        holder = nodes.container(classes=["generated"])
-        self.state.nested_parse(StringList(self.lines(), source=self.name), self.content_offset, holder)
+        holder = nodes.container(classes=["generated", self.name])
+        lines = self.makers[self.name](*self.arguments)
+        self.state.nested_parse(StringList(lines, source=self.name), self.content_offset, holder)
         return [holder]
 
 
-class ModelTable(Table):
-    """The bundled models."""
+class CommandHelp(SphinxDirective):
+    """What every command says about itself, a section each."""
 
-    lines = staticmethod(model_table)
-
-
-class NameTable(Table):
-    """The public names."""
-
-    lines = staticmethod(name_table)
+    def run(self) -> list[nodes.Node]:
+        """Ask each for its help, in this process."""
+        sections: list[nodes.Node] = []
+        for words, _ in commands():
+            asked = [*words.split()[1:], "--help"]
+            said = CliRunner(env={"COLUMNS": str(COLUMNS)}).invoke(main, asked, prog_name="latency-model")
+            text = said.output.rstrip()
+            section = nodes.section(ids=[nodes.make_id(words)], names=[words])
+            section += nodes.title(words, words)
+            section += nodes.literal_block(text, text, language="text")
+            self.state.document.note_explicit_target(section)
+            sections.append(section)
+        return sections
 
 
 class Command(SphinxDirective):
@@ -132,8 +209,8 @@ class Command(SphinxDirective):
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register the directives."""
     os.environ["COLUMNS"] = str(COLUMNS)
-    app.add_directive("hardware-table", Table)
-    app.add_directive("model-table", ModelTable)
-    app.add_directive("name-table", NameTable)
+    for name in Table.makers:
+        app.add_directive(name, Table)
     app.add_directive("command", Command)
+    app.add_directive("command-help", CommandHelp)
     return {"parallel_read_safe": True}
