@@ -67,7 +67,7 @@ def _plain(figure: Figure) -> dict[str, Any]:
     """A figure as JSON values, with its controls and notes left to the page."""
     document: dict[str, Any] = json.loads(figure.to_json())
     layout = document["layout"]
-    for name in ("template", "title", "updatemenus", "margin"):
+    for name in ("template", "title", "updatemenus", "margin", "height"):
         layout.pop(name, None)
     layout["annotations"] = [note for note in layout.get("annotations", []) if note.get("name") != "footer"]
     return {"data": document["data"], "layout": layout}

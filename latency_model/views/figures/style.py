@@ -50,6 +50,9 @@ THEMES = {
     "dark": {"paper": "#14171a", "ink": "#e8eaed", "grid": "#2c3238", "zero": "#59626c", "faint": "#a3acb5"},
 }
 
+#: Dark on light in either theme: plotly paints the button in use almost white.
+BUTTON: dict[str, Any] = {"bgcolor": "#ced3d9", "bordercolor": "#808080", "font": {"size": 12, "color": "#1b1f24"}}
+
 #: Lines in one picture at most, and pictures one can choose between.
 MOST_LINES = len(PALETTE)
 MOST_CHOICES = 60
@@ -282,6 +285,7 @@ def finish(
         template=template(theme),
         title={"text": f"{title}<br><span style='font-size:14px'>{subtitle}</span>", "y": 0.97, "yanchor": "top"},
         margin={"l": 70, "r": 30, "t": 120, "b": 90 + 15 * len(wrapped)},
+        height=560 + 15 * len(wrapped) + (200 if lower else 0),
         hovermode="closest",
         meta={
             "title": title,
@@ -346,7 +350,7 @@ def _scale_buttons(x: AxisStyle, y: AxisStyle, axes: Mapping[str, AxisStyle]) ->
         "y": 1.0,
         "yanchor": "bottom",
         "pad": {"b": 8},
-        "font": {"size": 12, "color": "#1b1f24"},
+        **BUTTON,
     }
 
 
@@ -381,5 +385,5 @@ def _picture_menu(figure: Figure, pictures: Sequence[Mapping[str, str]]) -> dict
         "y": 1.0,
         "yanchor": "bottom",
         "pad": {"b": 8},
-        "font": {"size": 12, "color": "#1b1f24"},
+        **BUTTON,
     }
