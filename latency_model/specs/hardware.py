@@ -29,7 +29,7 @@ from latency_model.specs.profile import (
     PriceRange,
 )
 from latency_model.specs.quantity import KINDS, Quantity
-from latency_model.specs.toml_fields import LARGEST_UNCERTAINTY, Fields, read_toml
+from latency_model.specs.toml_fields import LARGEST_UNCERTAINTY, Fields, parse_toml, read_toml
 
 __all__ = [
     "OPERATIONS",
@@ -40,6 +40,7 @@ __all__ = [
     "Quantity",
     "hardware_names",
     "load_hardware",
+    "parse_hardware",
     "profiles_directory",
 ]
 
@@ -98,9 +99,45 @@ def load_hardware(name_or_path: str | Path | HardwareProfile) -> HardwareProfile
     return _load(_locate(name_or_path, Path()), ())
 
 
+def parse_hardware(content: bytes, *, where: str) -> HardwareProfile:
+    """Read a profile that may come from anywhere: it can build on shipped profiles, but not on other files.
+
+    Parameters
+    ----------
+    content
+        What a TOML file would hold.
+    where
+        What errors call it.
+
+    Returns
+    -------
+    HardwareProfile
+        The device.
+
+    Examples
+    --------
+    >>> parse_hardware(b'extends = "h100"', where="my profile").title
+    'H100 SXM 80 GB'
+    >>> parse_hardware(b'extends = "/etc/passwd"', where="my profile")
+    Traceback (most recent call last):
+    latency_model.errors.InputError: my profile: only shipped profiles can be built on here, got '/etc/passwd'
+    """
+    document, digest = parse_toml(content, where)
+    efficiency = document.get("efficiency")
+    parents = efficiency.get("from", []) if isinstance(efficiency, dict) else []
+    for reference in (document.get("extends"), *(parents if isinstance(parents, list) else [parents])):
+        if isinstance(reference, str) and _is_path(reference):
+            raise InputError(f"{where}: only shipped profiles can be built on here, got {shorten(reference)}")
+    return _profile(document, digest, Path(where), ())
+
+
+def _is_path(reference: str | Path) -> bool:
+    return isinstance(reference, Path) or "/" in reference or os.sep in reference or reference.endswith(".toml")
+
+
 def _locate(reference: str | Path, folder: Path) -> Path:
     """Turn a name into the path of a shipped file, or a path relative to ``folder`` into that path."""
-    if isinstance(reference, Path) or "/" in reference or os.sep in reference or reference.endswith(".toml"):
+    if isinstance(reference, Path) or _is_path(reference):
         return folder / Path(reference).expanduser()
     name = _slug(reference)
     if name in _NOT_DEVICES or not _NAME.fullmatch(name):
@@ -134,7 +171,10 @@ def _load(path: Path, ancestors: tuple[str, ...]) -> HardwareProfile:
     identity = os.path.realpath(path)
     if identity in ancestors:
         raise InputError(f"{path} extends or takes its efficiency from itself, through {len(ancestors)} file(s)")
-    lineage = (*ancestors, identity)
+    return _profile(document, digest, path, (*ancestors, identity))
+
+
+def _profile(document: dict[str, Any], digest: str, path: Path, lineage: tuple[str, ...]) -> HardwareProfile:
     problems = Problems(str(path))
     fields = Fields(document, problems, sources=_read_sources(document, problems))
     fields.asked.add("sources")

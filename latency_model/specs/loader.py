@@ -179,16 +179,25 @@ def read_json(path: Path) -> dict[str, Any]:
         content = path.read_bytes()
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {reason(error)}") from None
+    return parse_json(content, str(path))
+
+
+def parse_json(content: bytes, where: str) -> dict[str, Any]:
+    """Parse what :func:`read_json` read; ``where`` names it in errors.
+
+    >>> parse_json(b'{"model_type": "llama"}', "config")
+    {'model_type': 'llama'}
+    """
     try:
         values = json.loads(content.decode("utf-8-sig"), parse_constant=refuse_constant, object_pairs_hook=unique_keys)
     except RecursionError:
-        raise InputError(f"{path}: is nested too deeply to be a config") from None
+        raise InputError(f"{where}: is nested too deeply to be a config") from None
     except UnicodeDecodeError:
-        raise InputError(f"{path}: is not UTF-8 text; a config.json is JSON text") from None
+        raise InputError(f"{where}: is not UTF-8 text; a config.json is JSON text") from None
     except ValueError as error:
-        raise InputError(f"{path}: is not valid JSON: {error}") from None
+        raise InputError(f"{where}: is not valid JSON: {error}") from None
     if not isinstance(values, dict):
-        raise InputError(f"{path}: must hold a JSON object, got {shorten(values)}")
+        raise InputError(f"{where}: must hold a JSON object, got {shorten(values)}")
     return values
 
 

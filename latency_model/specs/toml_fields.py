@@ -14,7 +14,7 @@ from latency_model import units
 from latency_model.errors import InputError, Problems, nearest, shorten
 from latency_model.specs.quantity import KINDS, Quantity
 
-__all__ = ["Fields", "read_toml"]
+__all__ = ["Fields", "parse_toml", "read_toml"]
 
 LARGEST_FILE = 1 << 20  # bytes; a profile takes a few thousand
 LONGEST_LINE = 1000  # characters; tomllib takes quadratic time over a dotted key of thousands of parts
@@ -41,16 +41,23 @@ def read_toml(path: Path) -> tuple[dict[str, Any], str]:
     except (OSError, ValueError) as error:  # ValueError: a null character in the path
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(f"{shorten(str(path), 200)} cannot be read: {reason}") from None
+    return parse_toml(content, str(path))
+
+
+def parse_toml(content: bytes, where: str) -> tuple[dict[str, Any], str]:
+    """Read what :func:`read_toml` read; ``where`` names it in errors."""
+    if len(content) > LARGEST_FILE:
+        raise InputError(f"{where} has {len(content)} bytes; at most {LARGEST_FILE} are read")
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 text (byte {error.start})") from None
+        raise InputError(f"{where} is not UTF-8 text (byte {error.start})") from None
     if max(map(len, text.splitlines()), default=0) > LONGEST_LINE:
-        raise InputError(f"{path} has a line of more than {LONGEST_LINE} characters; break it up")
+        raise InputError(f"{where} has a line of more than {LONGEST_LINE} characters; break it up")
     try:
         return tomllib.loads(text), hashlib.sha256(content).hexdigest()[:12]
     except (ValueError, RecursionError) as error:  # ValueError: also an integer of thousands of digits
-        raise InputError(f"{path} is not valid TOML: {shorten(str(error), 200)}") from None
+        raise InputError(f"{where} is not valid TOML: {shorten(str(error), 200)}") from None
 
 
 class Fields:
