@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from latency_model.views.figures.style import Figure
     from latency_model.views.sweep import Dataset
 
-__all__ = ["page", "save_page", "sweep_figures"]
+__all__ = ["page", "plain_figure", "save_page", "sweep_figures"]
 
 TEMPLATE = Path(__file__).with_name("report.html")
 #: Points beyond which a page would be slow to open.
@@ -53,7 +53,7 @@ def page(title: str, parts: Sequence[Figure], *, summary: str = "") -> str:
     texts = {
         "TITLE": html.escape(title),
         "SUMMARY": html.escape(summary),
-        "FIGURES": _script_json([_plain(figure) for figure in parts]),
+        "FIGURES": _script_json([plain_figure(figure) for figure in parts]),
         "TEMPLATES": _script_json({theme: template(theme).to_plotly_json() for theme in THEMES}),
         "PLOTLY": get_plotlyjs(),
     }
@@ -63,7 +63,7 @@ def page(title: str, parts: Sequence[Figure], *, summary: str = "") -> str:
     return text
 
 
-def _plain(figure: Figure) -> dict[str, Any]:
+def plain_figure(figure: Figure) -> dict[str, Any]:
     """A figure as JSON values, with its controls and notes left to the page."""
     document: dict[str, Any] = json.loads(figure.to_json())
     layout = document["layout"]
