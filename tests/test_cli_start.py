@@ -1,8 +1,7 @@
-"""How a fresh process starts: what it loads, and how long a person waits."""
+"""How a fresh process starts: what it loads (how long that takes: benchmarks/cold_start.py)."""
 
 from __future__ import annotations
 
-import resource
 import subprocess
 import sys
 
@@ -48,16 +47,3 @@ def test_no_command_loads_a_heavy_library(arguments):
 @pytest.mark.parametrize("arguments", [["--help"], ["optimize", "--help"], ["hardware", "--help"]])
 def test_help_does_not_even_load_numpy(arguments):
     assert "numpy" not in libraries_loaded_by(*arguments)
-
-
-@pytest.mark.parametrize(("arguments", "seconds"), [(["--help"], 0.25), (["optimize"], 0.4)])
-def test_a_person_does_not_wait(arguments, seconds):
-    """Processor time, the best of a few cold runs, so that other work on the machine counts little."""
-
-    def processor_time() -> float:
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, "-m", "latency_model", *arguments], capture_output=True, check=True)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-    assert min(processor_time() for _ in range(5)) < seconds
