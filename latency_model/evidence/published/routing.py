@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from latency_model.formulas.routing import (
 )
 from latency_model.specs.model import MoE
 
-__all__ = ["activated_share", "fitted_unions", "small_moe", "unions_from_overlaps"]
+__all__ = ["UnionFit", "activated_share", "fitted_unions", "small_moe", "union_fits", "unions_from_overlaps"]
 
 FloatArray = NDArray[np.floating[Any]]
 
@@ -36,28 +36,50 @@ def _fit_unions(predicted: Callable[[float, float], FloatArray], measured: Float
     return float(fit.x[0]), float(fit.x[1])
 
 
-def fitted_unions() -> Group:
-    """Distinct experts of consecutive tokens, two parameters fitted to each trace of several lengths."""
-    table = read_table("expert_unions")
-    rows, fits = [], []
-    for model, group in itertools.groupby(table.rows, lambda row: row["model"]):
+class UnionFit(NamedTuple):
+    """Distinct experts of consecutive tokens in one published trace, and the two parameters that fit them."""
+
+    model: str
+    num_experts: int
+    top_k: int
+    tokens: FloatArray
+    measured: FloatArray
+    persistence: float
+    stickiness: float
+
+    def union(self, tokens: FloatArray) -> FloatArray:
+        """Distinct experts of so many consecutive tokens [expert]."""
+        return _consecutive_union(self.num_experts, self.top_k, tokens, self.persistence, self.stickiness)
+
+
+def union_fits() -> list[UnionFit]:
+    """Two parameters fitted to each published trace of several lengths."""
+    fits = []
+    for model, group in itertools.groupby(read_table("expert_unions").rows, lambda row: row["model"]):
         points = list(group)
         if len(points) < 2:
             continue
         tokens, measured = _columns(points, "t_tokens", "unique_experts")
-        union = partial(_consecutive_union, int(points[0]["E"]), int(points[0]["k"]), tokens)
-        rho, s = _fit_unions(union, measured)
-        fits.append(f"{model} persistence {rho:.3f}, stickiness {s:.3f}")
-        rows += [
-            Row(case=f"{model}, {n:.0f} tokens", predicted=u, measured=m)
-            for n, u, m in zip(tokens, union(rho, s), measured, strict=True)
-        ]
+        experts, top_k = int(points[0]["E"]), int(points[0]["k"])
+        rho, s = _fit_unions(partial(_consecutive_union, experts, top_k, tokens), measured)
+        fits.append(UnionFit(model, experts, top_k, tokens, measured, rho, s))
+    return fits
+
+
+def fitted_unions() -> Group:
+    """Distinct experts of consecutive tokens, two parameters fitted to each trace of several lengths."""
+    fits = union_fits()
+    said = (f"{fit.model} persistence {fit.persistence:.3f}, stickiness {fit.stickiness:.3f}" for fit in fits)
     return Group(
         name="unions-fitted",
         quantity="distinct experts, two parameters fitted per trace [expert]",
-        rows=tuple(rows),
-        sources=table.sources,
-        assumptions=("fitted: " + "; ".join(fits),),
+        rows=tuple(
+            Row(case=f"{fit.model}, {n:.0f} tokens", predicted=u, measured=m)
+            for fit in fits
+            for n, u, m in zip(fit.tokens, fit.union(fit.tokens), fit.measured, strict=True)
+        ),
+        sources=read_table("expert_unions").sources,
+        assumptions=("fitted: " + "; ".join(said),),
     )
 
 
