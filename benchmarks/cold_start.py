@@ -1,6 +1,6 @@
 """How long a person waits for a command in a fresh process, beside Python's own start: medians of wall time.
 
-    python benchmarks/cold_start.py
+Run with ``python benchmarks/cold_start.py``.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def seconds(command: list[str]) -> float:
 
 def main() -> None:
     """Print one line a command."""
-    print(f"{'python -c pass':32} {seconds([sys.executable, '-c', 'pass']):6.3f} s")
+    sys.stdout.write(f"{'python -c pass':32} {seconds([sys.executable, '-c', 'pass']):6.3f} s\n")
     for arguments, budget in BUDGETS.items():
         took = seconds([sys.executable, "-m", "latency_model", *arguments])
-        print(f"{'latency-model ' + ' '.join(arguments):32} {took:6.3f} s of {budget:.2f} s")
+        sys.stdout.write(f"{'latency-model ' + ' '.join(arguments):32} {took:6.3f} s of {budget:.2f} s\n")
 
 
 if __name__ == "__main__":
