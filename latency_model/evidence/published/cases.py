@@ -5,9 +5,12 @@ The reports leave fields open; ``engine_case_readings.csv`` says how each is rea
 
 from __future__ import annotations
 
+from typing import Any
+
 import attrs
 
-from latency_model.costs.round import speculate
+from latency_model.costs.round import RoundTimes, speculate
+from latency_model.costs.step import step_cost
 from latency_model.evidence.published.record import Group, Row, published_model, read_table
 from latency_model.evidence.published.speculation import eagle_tokens
 from latency_model.specs.draft import Draft
@@ -58,29 +61,34 @@ def _predict(case: dict[str, str], reading: dict[str, str]) -> tuple[float, floa
     draft = Draft.parse(reading["draft"] or DRAFTERS[case["drafter_method"]])
     if draft.kind != "ngram":
         draft = attrs.evolve(draft, parallelism=layout)
-    steps, batch = int(case["steps_k"]), int(case["batch_or_concurrency"])
+    steps, batch, context = int(case["steps_k"]), int(case["batch_or_concurrency"]), _context(case, reading)
+    where: dict[str, Any] = {
+        "parallelism": layout,
+        "dtypes": {"weights": reading["weights"]} if reading["weights"] else None,
+        "engine": reading["engine"],
+    }
+    model, device = published_model(reading["architecture"]), reading["device"]
 
-    def round_of(sequences: int, drafts: int) -> tuple[float, float, float, float]:
-        cost = speculate(
-            published_model(reading["architecture"]),
-            reading["device"],
+    def round_of(sequences: int, drafts: int) -> RoundTimes:
+        return speculate(
+            model,
+            device,
             draft=draft,
             draft_length=drafts,
             batch=sequences,
-            context=_context(case, reading),
-            parallelism=layout,
-            dtypes={"weights": reading["weights"]} if reading["weights"] else None,
-            engine=reading["engine"],
+            context=context,
             kv_reread=float(reading["kv_reread"]),
-        )
-        parts = (cost.draft_time, cost.verify_time, cost.overhead_time, cost.baseline_time)
-        draft_time, verify, overhead, plain = (float(part) for part in parts)
-        return draft_time, verify, overhead, plain
+            **where,
+        ).times
 
-    drafting = round_of(batch * int(case["topk"] or 1), steps)[0]
-    _, verify, overhead, plain = round_of(batch, int(case["draft_tokens_verified"]) - 1)
-    per_token = (drafting + verify + overhead) / _tokens_per_round(case, reading, draft)
-    return plain / per_token, per_token
+    drafting = round_of(batch * int(case["topk"] or 1), steps).draft
+    times = round_of(batch, int(case["draft_tokens_verified"]) - 1)
+    prompts = 0.0
+    if reading["output"]:  # throughput over whole requests: each token waits for its share of the batch's prompts
+        prompt = step_cost(model, device, context=0, tokens_per_sequence=context, prefill=True, **where).time
+        prompts = batch / int(reading["output"]) * float(prompt)
+    per_token = float(drafting + times.verify + times.overhead) / _tokens_per_round(case, reading, draft) + prompts
+    return (float(times.baseline) + prompts) / per_token, per_token
 
 
 def _name(case: dict[str, str]) -> str:
