@@ -25,6 +25,7 @@ _HOMES = {
     "Plan": "latency_model.decisions.optimize",
     "Round": "latency_model.costs.round",
     "Routing": "latency_model.specs.routing",
+    "ServingCurve": "latency_model.decisions.serving",
     "StepCost": "latency_model.costs.step",
     "hardware_names": "latency_model.specs.hardware",
     "load_engine": "latency_model.specs.engine",
@@ -32,6 +33,7 @@ _HOMES = {
     "load_model": "latency_model.specs.loader",
     "model_names": "latency_model.specs.loader",
     "optimize": "latency_model.decisions.optimize",
+    "serve": "latency_model.decisions.serving",
     "speculate": "latency_model.costs.round",
     "step_cost": "latency_model.costs.step",
     "sweep": "latency_model.views.sweep",
@@ -48,6 +50,8 @@ if TYPE_CHECKING:
     from latency_model.costs.step import step_cost as step_cost
     from latency_model.decisions.optimize import Plan as Plan
     from latency_model.decisions.optimize import optimize as optimize
+    from latency_model.decisions.serving import ServingCurve as ServingCurve
+    from latency_model.decisions.serving import serve as serve
     from latency_model.errors import InputError as InputError
     from latency_model.specs.acceptance import Acceptance as Acceptance
     from latency_model.specs.draft import Draft as Draft

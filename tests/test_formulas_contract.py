@@ -28,6 +28,7 @@ EXAMPLES: dict[str, tuple[dict[str, float], float]] = {
         -1.0,
     ),
     "busiest_rank_experts": ({"distinct": 40.0, "num_experts": 256.0, "ranks": 8.0}, 300.0),
+    "batch_probabilities": ({"demand": 0.1, "rate": 3.0}, 0.0),
     "best_draft_length": (
         {
             "acceptance": 0.8,
@@ -55,6 +56,7 @@ EXAMPLES: dict[str, tuple[dict[str, float], float]] = {
         0.0,
     ),
     "draft_acceptance_rate": ({"acceptance": 0.8, "draft_length": 3.0}, 1.2),
+    "expected_rounds": ({"survival": 0.7, "tokens": 20.0}, 1.2),
     "expected_tokens": ({"acceptance": 0.8, "draft_length": 3.0}, 1.2),
     "expected_tokens_from_conditional": ({"conditional": 0.8}, -0.1),
     "expert_miss_probability": (
@@ -62,6 +64,10 @@ EXAMPLES: dict[str, tuple[dict[str, float], float]] = {
         1.2,
     ),
     "hot_expert_imbalance": ({"share": 0.2, "num_experts": 128.0, "ranks": 8.0}, 0.001),
+    "inflection_context": (
+        {"kv_budget": 512.0, "time_per_token": 2e-5, "time_per_cached_token": 4e-8},
+        -1.0,
+    ),
     "operations_increase": ({"acceptance": 0.8, "draft_length": 3.0, "operations_ratio": 0.05}, -0.1),
     "optimal_draft_length": (
         {"acceptance": 0.8, "cost_ratio": 0.05, "verify_base": 1.1, "verify_slope": 0.02},
@@ -70,7 +76,9 @@ EXAMPLES: dict[str, tuple[dict[str, float], float]] = {
     "oracle_tokens": ({"acceptance": 0.8}, 1.2),
     "p_norm": ({"first": 1.0, "second": 2.0, "sharpness": 2.7}, -1.0),
     "persistence_from_overlap": ({"activation": 0.06, "distant_overlap": 0.3}, 1.2),
+    "queueing_delay": ({"service_time": 0.1, "rate": 3.0, "service_cv": 0.5}, -0.1),
     "rank_imbalance": ({"expert_cv": 0.5, "num_experts": 256.0, "ranks": 32.0, "tokens_per_rank": 1e3}, -1.0),
+    "request_latency": ({"fixed_demand": 2.0, "load_demand": 0.1, "rate": 3.0}, -0.1),
     "ridge_point": ({"peak_flops": 1e15, "bandwidth": 3e12}, -1.0),
     "roofline_time": (
         {
@@ -84,6 +92,7 @@ EXAMPLES: dict[str, tuple[dict[str, float], float]] = {
         -1.0,
     ),
     "routing_overlap": ({"activation": 0.06, "lag": 2.0, "persistence": 0.2, "stickiness": 0.1}, 1.2),
+    "speculation_break_even_load": ({"fixed_ratio": 0.6, "load_ratio": 1.3}, -0.1),
     "speedup": ({"tokens_per_round": 2.7, "baseline_time": 0.01, "round_time": 0.013}, -1.0),
     "stickiness_from_overlap": ({"adjacent_overlap": 0.38, "distant_overlap": 0.3}, 0.2),
     "survival_from_conditional": ({"conditional": 0.8}, 1.2),
@@ -91,8 +100,14 @@ EXAMPLES: dict[str, tuple[dict[str, float], float]] = {
     "walltime_improvement": ({"acceptance": 0.8, "draft_length": 3.0, "cost_ratio": 0.05}, 1.2),
 }
 
-# These reduce or keep a position axis, so a scalar is a vector of one position to them.
-POSITIONAL = {"conditional_from_survival", "expected_tokens_from_conditional", "survival_from_conditional"}
+# The argument of these whose last axis is positions or batches, which the others broadcast without.
+POSITIONAL = {
+    "batch_probabilities": "demand",
+    "conditional_from_survival": "survival",
+    "expected_rounds": "survival",
+    "expected_tokens_from_conditional": "conditional",
+    "survival_from_conditional": "conditional",
+}
 
 EACH = pytest.mark.parametrize("name", sorted(EXAMPLES))
 
@@ -140,7 +155,10 @@ def test_a_scalar_gives_a_scalar_and_an_array_what_the_loop_gives(name):
     formula, (arguments, _) = getattr(formulas, name), EXAMPLES[name]
     alone = formula(**arguments)
     if name in POSITIONAL:
-        stacked = formula(**{key: [[value], [value]] for key, value in arguments.items()})
+        axis = POSITIONAL[name]
+        stacked = formula(
+            **{key: [[value], [value]] if key == axis else [value] * 2 for key, value in arguments.items()}
+        )
         np.testing.assert_array_equal(np.ravel(stacked), np.ravel([alone, alone]))
         return
     assert isinstance(alone, np.float64)

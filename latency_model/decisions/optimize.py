@@ -37,7 +37,7 @@ from latency_model.specs.profile import HOST_TIMES
 from latency_model.specs.routing import Routing
 from latency_model.specs.workload import checked_number, checked_numbers
 
-__all__ = ["Plan", "Switch", "optimize"]
+__all__ = ["Plan", "Switch", "largest_term", "optimize"]
 
 FloatArray = NDArray[np.floating[Any]]
 IntArray = NDArray[np.int64]
@@ -277,7 +277,7 @@ def _break_even(times: RoundTimes, lengths: IntArray) -> FloatArray:
     return np.where(np.isinf(lowest), np.nan, lowest)
 
 
-def _largest_term(cost: RoundCost) -> tuple[NDArray[np.str_], FloatArray]:
+def largest_term(cost: RoundCost) -> tuple[NDArray[np.str_], FloatArray]:
     """Name and share of the largest term of a round."""
     terms = cost.terms()
     stacked = np.stack(np.broadcast_arrays(*terms.values()))
@@ -394,7 +394,7 @@ def optimize(
         speculation_tax=tax,
         price=setting.hardware.price_per_hour if price is None else checked_number("price", price),
     )
-    held_back_by, held_back_share = _largest_term(cost)
+    held_back_by, held_back_share = largest_term(cost)
     lever, lever_gain = _best_lever(cost)
     return Plan(
         best=round_,

@@ -1,0 +1,601 @@
+"""Latency against request rate, with and without speculation: what load makes of a speedup, and where it turns.
+
+Requests arrive at random and join a running batch.  A prefill runs alone, ahead of decoding, in the order of arrival;
+between prefills the batch decodes in rounds whose time depends on how many are in it.  How many that is follows from
+Little's law: see :func:`latency_model.formulas.batch_probabilities`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from attrs import evolve, field, frozen
+from numpy.typing import ArrayLike, NDArray
+
+from latency_model.costs.grid import blocks
+from latency_model.costs.memory import memory_use
+from latency_model.costs.round import NOT_MODELLED, as_acceptance, round_cost, round_times
+from latency_model.costs.setting import Setting
+from latency_model.costs.step import evaluate
+from latency_model.decisions.optimize import largest_term
+from latency_model.errors import InputError, shorten
+from latency_model.formulas.load import (
+    batch_probabilities,
+    expected_rounds,
+    queueing_delay,
+    request_latency,
+    speculation_break_even_load,
+)
+from latency_model.specs.acceptance import Acceptance
+from latency_model.specs.draft import Draft
+from latency_model.specs.engine import EngineOverheads
+from latency_model.specs.hardware import HardwareProfile
+from latency_model.specs.model import ModelArchitecture
+from latency_model.specs.parallelism import Parallelism
+from latency_model.specs.precision import DTypes
+from latency_model.specs.routing import Routing
+from latency_model.specs.workload import checked_number, checked_numbers, is_number
+
+__all__ = ["MAX_BATCH", "Linear", "Pays", "Server", "ServingCurve", "Steady", "serve"]
+
+FloatArray = NDArray[np.floating[Any]]
+
+#: Sequences an engine decodes together at most where memory does not stop it earlier: vLLM's on a large device.
+MAX_BATCH = 1024
+#: Rates and draft lengths asked at most.
+MOST_RATES, MOST_LENGTHS = 10_000, 17
+#: Shares of the highest saturation rate that are looked at where no rate is given.
+SHARES = np.linspace(0.1, 0.9, 9)
+#: Rates at which the gain of speculation is looked at, and halvings that then find where it changes sign.
+SCANNED, HALVINGS = 64, 40
+#: Entries of rates × batches evaluated at once.
+BLOCK = 1 << 20
+
+SERVING_ASSUMPTIONS = (
+    "requests arrive independently (Poisson), all with one prompt and one output length; latencies are means",
+    "prefills run alone, in the order of arrival, ahead of decoding",
+)
+SERVING_NOT_MODELLED = (
+    "percentiles, bursts and mixed lengths of requests",
+    "prefills in chunks beside decoding, prefix caching, preemption when the cache runs full",
+    "sequences at different contexts in one batch: all stand in the middle of their output",
+    *NOT_MODELLED[1:],
+)
+
+
+class Steady(NamedTuple):
+    """Means over requests: sequences that decode together [1], times to first token, per token after it, to the last.
+
+    At a rate that is not sustained the batch is full, ``tpot`` [s/token] is that of the full batch, and ``ttft`` and
+    ``latency`` [s] are inf.
+    """
+
+    batch: FloatArray
+    ttft: FloatArray
+    tpot: FloatArray
+    latency: FloatArray
+
+
+class Linear(NamedTuple):
+    """Demands of :func:`latency_model.formulas.request_latency` [s], and the largest relative error of the fit [1]."""
+
+    fixed_demand: float
+    load_demand: float
+    error: float
+
+
+class Pays(NamedTuple):
+    """A range of request rates [1/s] in which drafting answers sooner than plain decoding; inf: to saturation."""
+
+    start: float
+    end: float
+
+
+@frozen(kw_only=True, eq=False, slots=False)
+class Server:
+    """What one draft length makes of a machine: its times, which a rate of requests then meets.
+
+    Attributes
+    ----------
+    prefill_time : float
+        Seconds of one prefill, the drafter's included [s].
+    round_time : ndarray
+        Seconds of a round with 1, 2, ... sequences in the batch [s].
+    rounds : float
+        Rounds a request takes after its first token [1].
+    output_tokens : float
+        Tokens of an answer [token].
+    streams : int
+        Batches in flight at once, each with its share of the requests: one per replica and pipeline stage [1].
+    """
+
+    prefill_time: float
+    round_time: FloatArray
+    rounds: float
+    output_tokens: float
+    streams: int = 1
+
+    @property
+    def max_batch(self) -> int:
+        """Largest batch of one stream [1]."""
+        return len(self.round_time)
+
+    @cached_property
+    def demand(self) -> FloatArray:
+        """Machine seconds a request takes when 1, 2, ... decode together [s]."""
+        return np.asarray(self.rounds * self.round_time / np.arange(1.0, self.max_batch + 1))
+
+    @property
+    def saturation_rate(self) -> float:
+        """Requests a second from which on the queue grows without end [1/s]."""
+        return float(self.streams / (self.prefill_time + self.demand[-1]))
+
+    def steady(self, rate: FloatArray) -> Steady:
+        """Means at each rate [1/s]."""
+        flat = np.ravel(rate) / self.streams
+        parts = [self._steady(flat[block]) for block in blocks((flat.size, self.max_batch), BLOCK)]
+        return Steady(*(np.concatenate(column).reshape(np.shape(rate)) for column in zip(*parts, strict=True)))
+
+    def _steady(self, rate: FloatArray) -> Steady:
+        """One stream at each of several rates."""
+        highest = self.saturation_rate / self.streams
+        full, served = rate >= highest, np.minimum(rate, highest)
+        prefilling = served * self.prefill_time  # share of the time
+        decoding = served / (1.0 - prefilling)  # requests per second of what is left
+        shares = batch_probabilities(demand=self.demand, rate=np.where(full, np.inf, decoding))
+        load = np.where(full, 0.0, decoding * self.demand[-1])
+        place = shares[:, -1] * load / (1.0 - load) / served  # wait for a place in the batch
+        turn = queueing_delay(service_time=self.prefill_time, rate=served) + shares[:, 1:] @ self.round_time / 2.0
+        prefilled = turn + self.prefill_time
+        ttft = np.where(full, np.inf, place + prefilled)
+        batch = shares @ np.arange(self.max_batch + 1.0)
+        # Decoding starts when those that came meanwhile are through their prefills, too.
+        decode = batch / served + prefilled * prefilling / (1.0 - prefilling)
+        return Steady(batch * self.streams, ttft, decode / (self.output_tokens - 1.0), ttft + decode)
+
+    def largest_rate(self, name: str, limit: float) -> float:
+        """Highest rate at which the mean called ``name`` stays within ``limit``; 0 where a lone request exceeds it."""
+
+        def within(rate: float) -> bool:
+            return bool(getattr(self.steady(np.array([rate])), name)[0] <= limit)
+
+        lowest = 1e-9 * self.saturation_rate
+        return _last(within, lowest, self.saturation_rate) if within(lowest) else 0.0
+
+    @cached_property
+    def linear(self) -> Linear:
+        """The server with T = t0 + t1 n for its round time, a relative least-squares fit over all batches."""
+        batch = np.arange(1.0, self.max_batch + 1)
+        terms = np.stack((np.ones_like(batch), batch), axis=-1) / self.round_time[:, None]
+        (base, slope), *_ = np.linalg.lstsq(terms, np.ones_like(batch), rcond=None)
+        return Linear(
+            fixed_demand=float(self.prefill_time + self.rounds * (base + slope)),
+            load_demand=float(self.prefill_time + self.rounds * slope),
+            error=float(np.max(np.abs(terms @ np.array([base, slope]) - 1.0))),
+        )
+
+
+@frozen(kw_only=True, eq=False, slots=False)
+class ServingCurve:
+    """Latency against request rate, for plain decoding and for each draft length.
+
+    Arrays over rates have one row per draft length, the first of which is 0, and the shape of ``rate`` after that.
+    What holds for all rates has one entry per draft length.
+
+    Attributes
+    ----------
+    rate : ndarray
+        Requests that arrive [1/s].
+    draft_length : ndarray
+        Draft lengths, 0 (plain decoding) first [token].
+    steady : Steady
+        Mean batch, time to first token, time per output token and latency.
+    prompt_tokens, output_tokens : float
+        Tokens of every prompt and of every answer [token].
+    memory_bound : ndarray
+        Whether memory, not ``max_batch``, sets the largest batch.
+    not_modelled : tuple of str
+        What was left out.
+    """
+
+    rate: FloatArray
+    draft_length: NDArray[np.int64]
+    steady: Steady = field(repr=False)
+    prompt_tokens: float
+    output_tokens: float
+    memory_bound: NDArray[np.bool_]
+    servers: tuple[Server, ...] = field(repr=False)
+    setting: Setting = field(repr=False)
+    draft: Draft = field(repr=False)
+    acceptance: Acceptance = field(repr=False)
+    speculation_tax: float = 0.0
+    not_modelled: tuple[str, ...] = field(default=SERVING_NOT_MODELLED, repr=False)
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What was taken for granted: of the load, the setting, the drafter and the acceptance."""
+        return (
+            *SERVING_ASSUMPTIONS,
+            *self.setting.assumptions,
+            *self.draft.assumptions_for(self.setting.model),
+            *self.acceptance.assumptions,
+            *self.acceptance.extrapolation_note(int(self.draft_length.max())),
+        )
+
+    @property
+    def context(self) -> float:
+        """Cached tokens of a sequence in the middle of its answer [token]."""
+        return self.prompt_tokens + self.output_tokens / 2.0
+
+    @property
+    def batch(self) -> FloatArray:
+        """Mean number of sequences that decode together, over all replicas [1]."""
+        return self.steady.batch
+
+    @property
+    def ttft(self) -> FloatArray:
+        """Mean time from arrival to the first token [s]."""
+        return self.steady.ttft
+
+    @property
+    def tpot(self) -> FloatArray:
+        """Mean time per output token after the first [s/token]."""
+        return self.steady.tpot
+
+    @property
+    def latency(self) -> FloatArray:
+        """Mean time from arrival to the last token, inf where the rate is not sustained [s]."""
+        return self.steady.latency
+
+    @property
+    def saturated(self) -> NDArray[np.bool_]:
+        """Where the rate is not sustained: the queue grows without end."""
+        return np.isinf(self.latency)
+
+    @property
+    def speedup(self) -> FloatArray:
+        """Latency of plain decoding over latency; NaN where both are saturated [1]."""
+        with np.errstate(invalid="ignore"):
+            return np.asarray(self.latency[0] / self.latency)
+
+    @property
+    def prefill_share(self) -> FloatArray:
+        """Share of the machine's time that goes to prefills [1]."""
+        served = np.minimum(self.rate, self._column(self.saturation_rate))
+        return np.asarray(served * self._column([server.prefill_time / server.streams for server in self.servers]))
+
+    @property
+    def max_batch(self) -> NDArray[np.int64]:
+        """Most sequences that decode together, over all replicas [1]."""
+        return np.array([server.max_batch * server.streams for server in self.servers])
+
+    @property
+    def saturation_rate(self) -> FloatArray:
+        """Rate from which on the queue grows without end [1/s]."""
+        return np.array([server.saturation_rate for server in self.servers])
+
+    @cached_property
+    def pays(self) -> tuple[tuple[Pays, ...], ...]:
+        """For each draft length, the ranges of rate in which it answers sooner than plain decoding."""
+        return tuple(_ranges(self.servers[0], server) for server in self.servers)
+
+    @property
+    def break_even_rate(self) -> FloatArray:
+        """Rate above which drafting hurts; inf where it pays up to saturation, NaN where it never pays [1/s]."""
+        return np.array([ranges[-1].end if ranges else np.nan for ranges in self.pays])
+
+    @property
+    def linear_break_even_rate(self) -> FloatArray:
+        """:attr:`break_even_rate` in closed form, of rounds affine in a batch without limit [1/s].
+
+        See :func:`latency_model.formulas.speculation_break_even_load`, and :attr:`linear_error` for the fit.
+        """
+        fixed, load = (
+            np.array([getattr(server.linear, name) for server in self.servers]) for name in Linear._fields[:2]
+        )
+        crossing = speculation_break_even_load(fixed_ratio=fixed / fixed[0], load_ratio=load / load[0])
+        crosses = (crossing > 0.0) & (crossing < 1.0)
+        hurts_above = np.where(crosses, crossing * self.servers[0].streams / load[0], np.inf)
+        return np.where(fixed < fixed[0], hurts_above, np.where(crosses, np.inf, np.nan))
+
+    @property
+    def linear_error(self) -> FloatArray:
+        """Largest relative error of the round time taken as affine in the batch [1]."""
+        return np.array([server.linear.error for server in self.servers])
+
+    @property
+    def linear_latency(self) -> FloatArray:
+        """Mean latency in closed form, of rounds affine in a batch without limit [s]."""
+        return np.stack(
+            [
+                request_latency(
+                    fixed_demand=server.linear.fixed_demand,
+                    load_demand=server.linear.load_demand,
+                    rate=self.rate / server.streams,
+                )
+                for server in self.servers
+            ]
+        )
+
+    def at(self, rate: ArrayLike) -> ServingCurve:
+        """The same service at other rates [1/s]."""
+        rates = _checked_rates(rate)
+        return evolve(self, rate=rates, steady=_steady(self.servers, rates))
+
+    def goodput(
+        self, *, latency: float | None = None, tpot: float | None = None, ttft: float | None = None
+    ) -> FloatArray:
+        """Highest rate at which every mean given stays within its limit, for each draft length.
+
+        Parameters
+        ----------
+        latency, ttft : float, optional
+            Limits on the time from arrival to the last and to the first token [s].
+        tpot : float, optional
+            Limit on the time per output token after the first [s/token].
+
+        Returns
+        -------
+        ndarray
+            Rates [1/s]: 0 where a lone request exceeds a limit, the saturation rate where nothing else stops it.
+        """
+        limits = {"latency": latency, "tpot": tpot, "ttft": ttft}
+        given = {name: checked_limit(name, seconds) for name, seconds in limits.items() if seconds is not None}
+        return np.array(
+            [
+                min([server.saturation_rate, *(server.largest_rate(name, most) for name, most in given.items())])
+                for server in self.servers
+            ]
+        )
+
+    @cached_property
+    def held_back(self) -> tuple[NDArray[np.str_], FloatArray]:
+        """The term that takes most of a round at the mean batch, and its share [1]."""
+        layout = self.setting.parallelism
+        cost = round_cost(
+            self.setting,
+            self.draft,
+            batch=np.maximum(self.batch / layout.pp, layout.dp),
+            context=np.asarray(self.context),
+            draft_length=self._column(self.draft_length.astype(float)),
+            speculation_tax=self.speculation_tax,
+        )
+        return largest_term(cost)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One plain dictionary per rate and draft length, SI units, unit in the key; None where there is no number."""
+        held_back_by, held_back_share = self.held_back
+        columns: dict[str, Any] = {
+            "rate_per_s": self.rate,
+            "draft_length": self._column(self.draft_length),
+            "batch": self.batch,
+            "prefill_share": self.prefill_share,
+            "ttft_s": self.ttft,
+            "tpot_s": self.tpot,
+            "latency_s": self.latency,
+            "speedup": self.speedup,
+            "saturated": self.saturated,
+            "held_back_by": held_back_by,
+            "held_back_share": held_back_share,
+        }
+        by_rate = [np.moveaxis(np.broadcast_to(each, self.latency.shape), 0, -1).ravel() for each in columns.values()]
+        rows = zip(*(each.tolist() for each in by_rate), strict=True)
+        return [dict(zip(columns, map(_finite, row), strict=True)) for row in rows]
+
+    def _column(self, values: ArrayLike) -> NDArray[Any]:
+        """One value per draft length, shaped to meet every rate."""
+        return np.reshape(values, (-1, *(1,) * self.rate.ndim))
+
+
+def serve(
+    model: ModelArchitecture | str | Mapping[str, object],
+    hardware: HardwareProfile | str,
+    *,
+    draft: Draft | ModelArchitecture | str | None = None,
+    acceptance: Acceptance | float | None = None,
+    draft_length: ArrayLike = 3,
+    rate: ArrayLike | None = None,
+    prompt_tokens: float = 1024,
+    output_tokens: float = 256,
+    max_batch: int = MAX_BATCH,
+    parallelism: Parallelism | None = None,
+    routing: Routing | None = None,
+    dtypes: DTypes | Mapping[str, object] | str | None = None,
+    engine: EngineOverheads | str = "vllm",
+    kv_reread: float = 0.0,
+    speculation_tax: float = 0.0,
+) -> ServingCurve:
+    r"""Latency of requests that arrive at a rate, for plain decoding and for each draft length.
+
+    .. math:: L = \text{TTFT} + \frac{N\,T(B)}{1 - \lambda P}, \qquad N = \frac{g - 1}{\Omega}, \qquad
+        B = \lambda\,(L - \text{TTFT})
+
+    Parameters
+    ----------
+    model, hardware, draft, acceptance, parallelism, routing, dtypes, engine, kv_reread, speculation_tax
+        As in :func:`latency_model.speculate`.
+    draft_length : array_like of int
+        Draft lengths to compare with plain decoding [token].
+    rate : array_like, optional
+        Requests that arrive λ [1/s]; shares of the highest saturation rate when not given.
+    prompt_tokens, output_tokens : float
+        Tokens of every prompt, and of every answer g [token].
+    max_batch : int
+        Most sequences one replica decodes together; memory may allow fewer [1].
+
+    Returns
+    -------
+    ServingCurve
+        Arrays with a row per draft length, plain decoding first, and the shape of ``rate`` after that.
+
+    Raises
+    ------
+    InputError
+        When an argument breaks its rule, or not even one sequence fits the memory.
+
+    Notes
+    -----
+    Prefills of P seconds stop the batch; what they leave of the time goes to rounds of T seconds, of which a
+    request takes N.  T is averaged over the batches that occur, not taken at their mean; where it is affine in
+    the batch both agree with the closed form.  Source: equations.md section 9; Kong et al., arXiv 2605.15051,
+    for Little's law.
+
+    Examples
+    --------
+    >>> curve = serve("Meta-Llama-3.1-8B", "h100-sxm", acceptance=0.7, rate=[0.01, 1.0])
+    >>> curve.latency.shape, bool((curve.latency[:, 1] > curve.latency[:, 0]).all())
+    ((2, 2), True)
+    """
+    setting = Setting.of(
+        model,
+        hardware,
+        parallelism=parallelism,
+        routing=routing,
+        dtypes=dtypes,
+        engine=engine,
+        kv_reread=kv_reread,
+    )
+    drafter = Draft.of(draft)
+    accepted = as_acceptance(acceptance, drafter)
+    lengths = np.union1d(0, checked_numbers("draft_length", draft_length).astype(np.int64))
+    prompt = checked_number("prompt_tokens", prompt_tokens)
+    output = checked_number("output_tokens", output_tokens)
+    most = int(checked_number("max_batch", max_batch))
+    tax = checked_number("speculation_tax", speculation_tax)
+    if lengths.size > MOST_LENGTHS:
+        raise InputError(f"draft_length: at most {MOST_LENGTHS} values, 0 among them, got {lengths.size}")
+    given = None if rate is None else _checked_rates(rate)
+
+    servers, held = [], []
+    for length in lengths:
+        drafting = drafter if length else None
+        room = _room(setting, drafting, context=prompt + output / 2.0, draft_length=float(length))
+        servers.append(
+            Server(
+                prefill_time=_prefill_time(setting, drafting, prompt),
+                round_time=_round_time(
+                    setting, drafter, int(min(room, most)), context=prompt + output / 2.0, length=float(length), tax=tax
+                ),
+                rounds=float(expected_rounds(accepted.survivals(length), output - 1.0)),
+                output_tokens=output,
+                streams=setting.parallelism.dp * setting.parallelism.pp,
+            )
+        )
+        held.append(room < most)
+    if given is None:
+        top = max(server.saturation_rate for server in servers)
+        given = np.array([float(f"{share * top:.2g}") for share in SHARES])
+    return ServingCurve(
+        rate=given,
+        draft_length=lengths,
+        steady=_steady(servers, given),
+        prompt_tokens=prompt,
+        output_tokens=output,
+        memory_bound=np.array(held),
+        servers=tuple(servers),
+        setting=setting,
+        draft=drafter,
+        acceptance=accepted,
+        speculation_tax=tax,
+    )
+
+
+def checked_limit(name: str, seconds: object) -> float:
+    """A promise on a mean: a number of seconds above 0 [s]."""
+    if not is_number(seconds) or not 0.0 < float(seconds) < np.inf:  # type: ignore[arg-type]
+        raise InputError(f"the limit on {name} must be a number of seconds above 0, got {shorten(seconds)}")
+    return float(seconds)  # type: ignore[arg-type]
+
+
+def _checked_rates(rate: ArrayLike) -> FloatArray:
+    rates = checked_numbers("rate", rate)
+    if rates.size > MOST_RATES:
+        raise InputError(f"rate: at most {MOST_RATES:,} values, got {rates.size:,}")
+    return rates
+
+
+def _steady(servers: Iterable[Server], rate: FloatArray) -> Steady:
+    """Means of several servers, stacked."""
+    return Steady(*map(np.stack, zip(*(server.steady(rate) for server in servers), strict=True)))
+
+
+def _room(setting: Setting, draft: Draft | None, *, context: float, draft_length: float) -> float:
+    """Sequences one replica has memory for, or a sentence where there is none [1]."""
+    layout = setting.parallelism
+    memory = memory_use(
+        setting,
+        draft,
+        batch=np.asarray(float(layout.dp)),
+        context=np.asarray(context),
+        draft_length=np.asarray(draft_length),
+    )
+    room = float(memory.largest_batch) / layout.dp
+    if room < 1.0:
+        raise InputError(
+            f"{setting.model.name} on {layout.describe()} of {setting.hardware.title}: not even one sequence of "
+            f"{context:,.0f} tokens fits beside the weights; try shorter prompts, --kv-dtype fp8 or --tp"
+        )
+    return room
+
+
+def _prefill_time(setting: Setting, draft: Draft | None, prompt: float) -> float:
+    """Seconds of one prompt on one replica, alone, through the target and the drafter [s]."""
+    own = None if draft is None or draft.kind == "self_speculation" else setting.for_draft(draft)
+    one = np.asarray(float(setting.parallelism.dp))
+    passes = (
+        evaluate(each, batch=one, tokens_per_sequence=np.asarray(prompt), context=np.zeros(()), prefill=True)
+        for each in (setting, own)
+        if each is not None
+    )
+    return float(sum(step.time for step in passes))
+
+
+def _round_time(
+    setting: Setting, draft: Draft, max_batch: int, *, context: float, length: float, tax: float
+) -> FloatArray:
+    """Seconds of a round with 1, 2, ... ``max_batch`` sequences on each replica [s]."""
+    return round_times(
+        setting,
+        draft,
+        batch=setting.parallelism.dp * np.arange(1.0, max_batch + 1),
+        context=np.asarray(context),
+        draft_length=np.asarray(length),
+        speculation_tax=tax,
+    ).round
+
+
+def _ranges(plain: Server, server: Server) -> tuple[Pays, ...]:
+    """Where ``server`` answers sooner than ``plain``, up to its own saturation."""
+
+    def sooner(rate: FloatArray) -> NDArray[np.bool_]:
+        return np.asarray(server.steady(rate).latency < plain.steady(rate).latency)
+
+    shares = np.union1d(np.geomspace(1e-4, 1.0, SCANNED), np.linspace(1e-4, 1.0, SCANNED))
+    rates = shares * server.saturation_rate * (1.0 - 1e-6)
+    better = sooner(rates)
+    edges = [0.0] if better[0] else []
+    for index in np.flatnonzero(better[1:] != better[:-1]):
+
+        def as_before(rate: float, here: bool = bool(better[index])) -> bool:
+            return bool(sooner(np.array([rate]))[0] == here)
+
+        edges.append(_last(as_before, rates[index], rates[index + 1]))
+    if better[-1]:
+        edges.append(np.inf)
+    return tuple(Pays(start, end) for start, end in zip(edges[::2], edges[1::2], strict=True))
+
+
+def _last(holds: Callable[[float], bool], low: float, high: float) -> float:
+    """The number between ``low``, where ``holds`` is true, and ``high`` from which on it no longer is."""
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return float(low)
+
+
+def _finite(value: Any) -> Any:
+    """A number that JSON can hold, or None."""
+    return None if isinstance(value, float) and not np.isfinite(value) else value
