@@ -17,8 +17,9 @@ from latency_model.cli import main
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(page for page in DOCS.rglob("*.md") if "_build" not in page.parts)
-FENCE = re.compile(r"^(`{3,})(\S*)\n(.*?)^\1$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^(`{3,})(\S*)[^\n`]*\n(.*?)^\1$", re.MULTILINE | re.DOTALL)
 
+NOTEBOOKS = [page for page in PAGES if page.read_text().startswith("---\nfile_format: mystnb\n")]
 EACH_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
 
 
@@ -63,9 +64,19 @@ def test_python_examples_are_doctests(page):
         compile(body, str(page), "exec")
 
 
+@pytest.mark.parametrize("page", NOTEBOOKS, ids=lambda page: page.stem)
+def test_notebooks_run(page, monkeypatch, capsys):
+    monkeypatch.chdir(page.parent)
+    namespace: dict[str, object] = {}
+    for body in blocks(page, "{code-cell}"):
+        exec(compile(re.sub(r"^:.*\n", "", body), page.name, "exec"), namespace)
+
+
 @EACH_PAGE
 def test_commands_on_a_page_work(page, monkeypatch, tmp_path):
     (tmp_path / "hardware_profiles").symlink_to(ROOT / "hardware_profiles")
+    for file in {*page.parent.glob("*.*")} - {*page.parent.glob("*.md")}:  # what the page's commands read
+        (tmp_path / file.name).symlink_to(file)
     monkeypatch.chdir(tmp_path)  # what a command writes must not land in the repository
     shown = [
         line[2:]

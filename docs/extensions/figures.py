@@ -18,10 +18,12 @@ from sphinx.util import logging
 from latency_model.views.figures.style import template
 
 LOG = logging.getLogger(__name__)
-REQUEST = re.compile(r"<script[^>]* src=\"https://[^>]*></script>")
+REQUEST = re.compile(r"<script[^>]*( src=\"|>import \")https://[^<]*</script>")
 DRAWING = re.compile(r"<script>(?=\s*window\.PLOTLYENV)")
 FROM_A_NETWORK = re.compile(
-    r"<(?:script|img|iframe)[^>]* src=\"https?:[^\"]*|<link[^>]* rel=\"stylesheet\"[^>]*\"https?:[^\"]*"
+    r"<(?:script|img|iframe)[^>]* src=\"https?:[^\"]*"
+    r"|<link[^>]* rel=\"stylesheet\"[^>]*\"https?:[^\"]*"
+    r"|<script[^>]*>import \"https?:[^\"]*"
 )
 
 

@@ -1,26 +1,27 @@
 """Directives that write into a page what the package says at build time, so that no page holds a stale copy.
 
-``{hardware-table}``, ``{model-table}``, ``{name-table}`` and ``{command-table}`` list what ships, ``{symbol-table}`` one
-section of the glossary and ``{profile-table}`` the fields of a profile; ``{command}`` runs a command line and shows its
-output, and ``{command-help}`` shows what every command says about itself.
+``{hardware-table}``, ``{model-table}``, ``{name-table}`` and ``{command-table}`` list what ships, ``{symbol-table}``
+one section of the glossary and ``{profile-table}`` the fields of a profile; ``{command}`` runs a command line and shows
+its output, and ``{command-help}`` shows what every command says about itself.
 """
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
 import re
 import shlex
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import click
 from click.testing import CliRunner
 from docutils import nodes
 from docutils.statemachine import StringList
+from profile_fields import profile_fields
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
-
-from profile_fields import profile_fields
 
 import latency_model as lm
 from latency_model.cli import main
@@ -177,10 +178,9 @@ class CommandHelp(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         """Ask each for its help, in this process."""
         sections: list[nodes.Node] = []
-        for words, _ in commands():
-            asked = [*words.split()[1:], "--help"]
-            said = CliRunner(env={"COLUMNS": str(COLUMNS)}).invoke(main, asked, prog_name="latency-model")
-            text = said.output.rstrip()
+        names = main.context_settings["help_option_names"]
+        for words, command in commands():
+            text = click.Context(command, info_name=words, terminal_width=COLUMNS, help_option_names=names).get_help()
             section = nodes.section(ids=[nodes.make_id(words)], names=[words])
             section += nodes.title(words, words)
             section += nodes.literal_block(text, text, language="text")
@@ -198,7 +198,9 @@ class Command(SphinxDirective):
         """Run it in this process; an exit status other than 0 fails the build."""
         written = "\n".join(self.content)
         words = shlex.split(written.replace("\\\n", " "))[1:]
-        result = CliRunner(env={"COLUMNS": str(COLUMNS), "NO_COLOR": "1"}).invoke(main, words)
+        here = Path(self.env.doc2path(self.env.docname)).parent
+        with contextlib.chdir(here):  # so that files are named as the page sees them
+            result = CliRunner(env={"COLUMNS": str(COLUMNS), "NO_COLOR": "1"}).invoke(main, words)
         if result.exit_code:
             raise self.error(f"{written!r} ended with {result.exit_code}: {result.output}")
         text = f"$ {written}\n{result.stdout.rstrip()}"

@@ -61,7 +61,7 @@ MEANINGS = {
     "efficiency.OPERATION.FORMAT.memory": "fraction of the memory bandwidth reached, of the link for collectives",
     "efficiency.OPERATION.FORMAT.overhead": "fixed time of one kernel or message",
     "efficiency.OPERATION.FORMAT.sharpness": "exponent that joins compute and memory time; `inf` is the larger of both",
-    "efficiency.OPERATION.FORMAT.uncertainty": "of the three, relative, one standard deviation; a table states them apart",
+    "efficiency.OPERATION.FORMAT.uncertainty": "of all three, relative, one sigma; a table states them apart",
     "efficiency.OPERATION.FORMAT.uncertainty.compute": "of the fraction of the peak",
     "efficiency.OPERATION.FORMAT.uncertainty.memory": "of the fraction of the bandwidth",
     "efficiency.OPERATION.FORMAT.uncertainty.overhead": "of the fixed time",

@@ -34,10 +34,11 @@ function draw(plot) {
   layout.annotations = (layout.annotations || []).filter(note => note.name !== "footer");
   layout.margin = { l: narrow ? 50 : 70, r: narrow ? 10 : 24, t: layout.updatemenus && layout.updatemenus.length ? 48 : 16, b: 60 };
   layout.font = { size: narrow ? 11 : 13 };
-  layout.legend = narrow || plot.clientWidth < 900 ? { orientation: "h", x: 0, y: -0.22, yanchor: "top" } : {};
+  const height = plot.clientHeight - layout.margin.t - layout.margin.b;
+  layout.legend = { orientation: "h", x: 0, y: -56 / height, yanchor: "top" };
   for (const name of Object.keys(layout).filter(key => /^[xy]axis/.test(key)))
     if (layout[name].title) layout[name].title.font = { size: narrow ? 12 : 14 };
-  Plotly.react(plot, plot.data, layout, { responsive: true, displaylogo: false, displayModeBar: narrow ? false : "hover" });
+  Plotly.react(plot, plot.data, layout, { responsive: true, displaylogo: false, displayModeBar: false });
 }
 
 const plots = [...document.querySelectorAll(".plotly-graph-div")];
