@@ -15,7 +15,18 @@ from latency_model.errors import InputError
 
 __all__ = ["main"]
 
-COMMANDS = ("optimize", "explain", "experts", "sweep", "validate", "calibrate", "measure", "hardware", "models")
+COMMANDS = (
+    "optimize",
+    "explain",
+    "experts",
+    "sweep",
+    "validate",
+    "calibrate",
+    "measure",
+    "hardware",
+    "models",
+    "explore",
+)
 
 
 class LazyGroup(click.Group):
