@@ -18,6 +18,7 @@ _HOMES = {
     "Acceptance": "latency_model.specs.acceptance",
     "DTypes": "latency_model.specs.precision",
     "Draft": "latency_model.specs.draft",
+    "Estimate": "latency_model.costs.uncertainty",
     "HardwareProfile": "latency_model.specs.hardware",
     "InputError": "latency_model.errors",
     "ModelArchitecture": "latency_model.specs.model",
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from latency_model.costs.round import speculate as speculate
     from latency_model.costs.step import StepCost as StepCost
     from latency_model.costs.step import step_cost as step_cost
+    from latency_model.costs.uncertainty import Estimate as Estimate
     from latency_model.decisions.optimize import Plan as Plan
     from latency_model.decisions.optimize import optimize as optimize
     from latency_model.decisions.serving import ServingCurve as ServingCurve

@@ -14,7 +14,7 @@ from latency_model.cli import main
 from latency_model.costs.round import round_cost
 from latency_model.costs.setting import Setting
 from latency_model.costs.step import Scales, evaluate
-from latency_model.decisions.uncertainty import INTERVAL_80, log_deviation, uncertain_scales
+from latency_model.costs.uncertainty import INTERVAL_80, log_deviation, uncertain_constants
 from latency_model.errors import InputError
 from latency_model.evidence.calibrate import Calibration, calibrate
 from latency_model.evidence.calibrate.calibrate import KERNELS
@@ -215,7 +215,7 @@ def test_intervals_of_a_calibrated_profile_cover_new_points_as_often_as_they_say
         assert timing is not None
         own = attrs.evolve(setting, hardware=timing.profile)
         cost = round_cost(own, Draft.ngram(hit_rate=1.0), batch=batch, context=context, draft_length=tokens - 1)
-        width = INTERVAL_80 * log_deviation(cost.verify.scaled_time, list(uncertain_scales(cost, own)))
+        width = INTERVAL_80 * log_deviation(cost.verify.scaled_time, uncertain_constants([cost.verify], own))
         noise = NOISE * np.random.default_rng(1000 + seed).standard_normal(batch.size)
         seen = np.log(evaluate(setting, **where).scaled_time(true)) + noise
         covered.append(np.mean(np.abs(np.log(cost.verify.time) - seen) <= width))

@@ -56,6 +56,7 @@ EXAMPLES: dict[str, tuple[dict[str, float], float]] = {
         0.0,
     ),
     "draft_acceptance_rate": ({"acceptance": 0.8, "draft_length": 3.0}, 1.2),
+    "exceedance_probability": ({"best": 1.1, "deviation": 0.1, "threshold": 1.05}, -0.1),
     "expected_rounds": ({"survival": 0.7, "tokens": 20.0}, 1.2),
     "expected_tokens": ({"acceptance": 0.8, "draft_length": 3.0}, 1.2),
     "expected_tokens_from_conditional": ({"conditional": 0.8}, -0.1),

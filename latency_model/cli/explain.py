@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from latency_model.cli.render import Result
     from latency_model.costs.round import Round
     from latency_model.costs.step import StepCost
+    from latency_model.costs.uncertainty import Estimate
 
 
 @click.command(cls=Command, short_help="One step or one round, operation by operation.")
@@ -73,14 +74,14 @@ def step_result(step: StepCost, setting: dict[str, Any], load: dict[str, Any], a
 
     resolved = Setting.of(**setting)
     rows = [{"phase": "prefill" if load["prefill_tokens"] else "step"} | row for row in step.table]
-    totals = _totals(rows)
+    totals = _totals(rows) | {"time_low_s": step.estimate.low, "time_high_s": step.estimate.high}
     return _result(
         rows,
         totals,
         inputs=describe.setting_inputs(resolved)
         | {"batch": load["batch"], "context_tokens": load["context"], "prefill_tokens": load["prefill_tokens"]},
         heading=(describe.model_line(resolved), describe.machine_line(resolved, step)),
-        remarks=(),
+        remarks=(f"80 % interval of the time: {_milliseconds(step.estimate)}.",),
         assumptions=(*assumed, *step.assumptions),
         not_modelled=(),
         sources=resolved.hardware.sources,
@@ -90,15 +91,25 @@ def step_result(step: StepCost, setting: dict[str, Any], load: dict[str, Any], a
 def round_result(round_: Round, assumed: tuple[str, ...]) -> Result:
     """A round as the command prints it."""
     from latency_model.cli import describe
-    from latency_model.cli.render import fixed, number
+    from latency_model.cli.render import chance, fixed, number
 
-    setting = round_.setting
+    setting, estimates = round_.setting, round_.estimates
+    speedup = estimates.speedup
     rows = round_.components
     totals = _totals(rows) | {
+        "time_low_s": estimates.time.low,
+        "time_high_s": estimates.time.high,
         "baseline_time_s": round_.baseline_time,
+        "baseline_time_low_s": estimates.baseline_time.low,
+        "baseline_time_high_s": estimates.baseline_time.high,
         "tokens_per_round": round_.tokens_per_round,
         "tpot_s": round_.tpot,
+        "tpot_low_s": estimates.tpot.low,
+        "tpot_high_s": estimates.tpot.high,
         "speedup": round_.speedup,
+        "speedup_low": speedup.low,
+        "speedup_high": speedup.high,
+        "speedup_probability": round_.speedup_probability,
         "target_efficiency": round_.target_efficiency,
     }
     tpot, plain = number(1e3 * float(round_.tpot)), number(1e3 * float(round_.baseline_time))
@@ -121,11 +132,21 @@ def round_result(round_: Round, assumed: tuple[str, ...]) -> Result:
         remarks=(
             f"{fixed(float(round_.tokens_per_round))} tokens a round: {tpot} ms per token against {plain} ms for a "
             f"plain step, speedup {fixed(float(round_.speedup))}.",
+            f"80 % intervals: round {_milliseconds(estimates.time)}, per token {_milliseconds(estimates.tpot)}, plain "
+            f"step {_milliseconds(estimates.baseline_time)}, speedup {fixed(float(speedup.low))}-"
+            f"{fixed(float(speedup.high))}; above 1 with probability {chance(float(round_.speedup_probability))} %.",
         ),
         assumptions=(*assumed, *round_.assumptions),
         not_modelled=round_.not_modelled,
         sources=setting.hardware.sources,
     )
+
+
+def _milliseconds(estimate: Estimate) -> str:
+    """An interval of a time as people read it."""
+    from latency_model.cli.render import number
+
+    return f"{number(1e3 * float(estimate.low))}-{number(1e3 * float(estimate.high))} ms"
 
 
 def _totals(rows: list[dict[str, Any]]) -> dict[str, Any]:

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from latency_model.decisions.optimize import Plan
     from latency_model.views.emit import EngineSettings
 
-LEGEND = "low-high: 80 % interval.  within 1 %: lengths about as good.  pays above: break-even acceptance."
+LEGEND = (
+    "low-high: 80 % interval.  P>1: probability of a speedup above 1.  within 1 %: lengths about as good.  "
+    "pays above: break-even acceptance."
+)
 
 
 @click.command(cls=Command, short_help="The best draft length at each batch and context.")
@@ -103,6 +106,7 @@ def columns(*, several_contexts: bool) -> list[Column]:
         Column("draft\nlength", lambda row: str(row["draft_length"])),
         Column("speed\nup", lambda row: fixed(row["speedup"])),
         Column("low-high", lambda row: f"{fixed(row['speedup_low'])}-{fixed(row['speedup_high'])}"),
+        Column("P>1\n%", gain_probability),
         Column("tokens\n/round", lambda row: fixed(row["tokens_per_round"])),
         Column("TPOT\nms", lambda row: number(1e3 * row["tpot_s"])),
         Column(
@@ -117,6 +121,13 @@ def columns(*, several_contexts: bool) -> list[Column]:
     if several_contexts:
         shown.insert(1, Column("context", lambda row: str(row["context_tokens"])))
     return shown
+
+
+def gain_probability(row: Mapping[str, Any]) -> str:
+    """How likely drafting gains, a dash where nothing is drafted."""
+    from latency_model.cli.render import chance
+
+    return chance(row["speedup_probability"]) if row["draft_length"] else "-"
 
 
 def plateau(row: Mapping[str, Any]) -> str:

@@ -17,7 +17,7 @@ import attrs
 import click
 from attrs import field, frozen
 
-__all__ = ["Column", "Result", "fixed", "note", "number", "percent", "show"]
+__all__ = ["Column", "Result", "chance", "fixed", "note", "number", "percent", "show"]
 
 SCHEMA_VERSION = 1
 #: Widest a line gets where nothing says how wide the terminal is, and wherever prose would get hard to read.
@@ -231,6 +231,17 @@ def percent(share: float) -> str:
     '58 %'
     """
     return f"{share * 100:.0f} %"
+
+
+def chance(probability: float) -> str:
+    """Write a probability in whole percent; what is not certain does not read as if it were.
+
+    >>> chance(0.957), chance(0.9999), chance(1e-6), chance(1.0)
+    ('96', '>99', '<1', '100')
+    """
+    if not 0.01 <= probability <= 0.99 and probability not in (0.0, 1.0):
+        return ">99" if probability > 0.5 else "<1"
+    return f"{100 * probability:.0f}"
 
 
 def fixed(value: float | None, decimals: int = 2) -> str:

@@ -14,6 +14,7 @@ from latency_model.costs.counts import projection_operation
 from latency_model.costs.grid import blocks
 from latency_model.costs.setting import Setting
 from latency_model.costs.step import NO_SCALES, Part, Scales, StepCost, evaluate, host_row, scaled_host_time, timed
+from latency_model.costs.uncertainty import Estimates, RoundDeviations, round_deviations, round_estimates
 from latency_model.errors import InputError, shorten
 from latency_model.specs.acceptance import Acceptance
 from latency_model.specs.draft import Draft
@@ -169,7 +170,8 @@ def round_cost(
         if fusion is not None:
             rows = own.parallelism.sequences_per_replica(batch) * (draft_length + 1.0)
             joined = projection_operation(fusion, rows, parallelism=own.parallelism, dtypes=own.dtypes, kv_heads=None)
-            once = StepCost(parts=(Part(components=timed([joined], own)),), host_times={}, shape=rows.shape)
+            part = Part(components=timed([joined], own))
+            once = StepCost(parts=(part,), host_times={}, shape=rows.shape, setting=own)
     return RoundCost(
         baseline=evaluate(setting, batch=batch, tokens_per_sequence=one, context=context),
         verify=evaluate(setting, batch=batch, tokens_per_sequence=draft.hit_rate * draft_length + 1.0, context=context),
@@ -280,6 +282,25 @@ class Round:
     def speedup(self) -> FloatArray:
         """Ω·T_T(B, 1) / T_round [1]: MagicDec arXiv 2408.11049 eq. 1, MoESD arXiv 2505.19645 eq. 4."""
         return self.tokens_per_round * self.baseline_time / self.time
+
+    @cached_property
+    def deviations(self) -> RoundDeviations:
+        """How far times and their ratio may be off, acceptance not counted: standard deviations of logarithms [1]."""
+        return round_deviations(self.cost, self.setting)
+
+    @cached_property
+    def estimates(self) -> Estimates:
+        """Plain step, round, :attr:`tpot` and :attr:`speedup`, each as ``.low``, ``.best``, ``.high``.
+
+        80 % intervals from the uncertainty of constants, host times, acceptance and of the step model itself; computed
+        when asked for.
+        """
+        return round_estimates(self, self.deviations)
+
+    @property
+    def speedup_probability(self) -> FloatArray:
+        """Probability that the speedup is above 1; 0 at γ = 0, which speeds nothing up [1]."""
+        return self.estimates.speedup.probability_above(1.0)
 
     @property
     def tpot(self) -> FloatArray:

@@ -14,6 +14,7 @@ from latency_model.costs.counts import Operation, expert_operations, token_opera
 from latency_model.costs.grid import distinct
 from latency_model.costs.mixers import context_operations
 from latency_model.costs.setting import Setting
+from latency_model.costs.uncertainty import Estimate, step_estimate
 from latency_model.errors import InputError
 from latency_model.formulas.roofline import roofline_time
 from latency_model.specs.engine import EngineOverheads
@@ -170,6 +171,8 @@ class StepCost:
         Host seconds of the step by what they are paid for: ``per_step`` and, for all layers, ``per_layer`` [s].
     shape : tuple of int
         Broadcast shape of batch, tokens and context.
+    setting : Setting
+        What runs on what.
     assumptions : tuple of str
         What was taken for granted.
 
@@ -185,6 +188,7 @@ class StepCost:
     parts: tuple[Part, ...]
     host_times: HostTimes
     shape: tuple[int, ...]
+    setting: Setting = field(repr=False)
     assumptions: tuple[str, ...] = field(default=(), repr=False)
 
     def scaled_time(self, scales: Scales = NO_SCALES) -> FloatArray:
@@ -201,6 +205,11 @@ class StepCost:
     def time(self) -> FloatArray:
         """Seconds of the step, broadcast shape of the arguments [s]."""
         return self.scaled_time()
+
+    @cached_property
+    def estimate(self) -> Estimate:
+        """The time with its 80 % interval: ``.low``, ``.best``, ``.high`` [s]."""
+        return step_estimate(self, self.setting)
 
     def operations(self) -> Iterator[tuple[Part, Component]]:
         """Every component with the part it belongs to."""
@@ -400,6 +409,7 @@ def evaluate(
             "per_layer": engine.per_layer.value * len(setting.model.layers),
         },
         shape=np.broadcast_shapes(batch.shape, tokens_per_sequence.shape, context.shape),
+        setting=setting,
         assumptions=setting.assumptions,
     )
 

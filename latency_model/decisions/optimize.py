@@ -18,12 +18,11 @@ from latency_model.costs.round import (
     RoundCost,
     RoundTimes,
     as_acceptance,
-    round_cost,
     round_times,
 )
 from latency_model.costs.setting import Setting
 from latency_model.costs.step import Scales
-from latency_model.decisions.uncertainty import INTERVAL_80, log_deviations, uncertain_scales
+from latency_model.costs.uncertainty import Estimates
 from latency_model.errors import InputError
 from latency_model.formulas.acceptance import acceptance_from_mean_length
 from latency_model.specs.acceptance import Acceptance
@@ -92,10 +91,6 @@ class Plan:
         Draft lengths tried, 0 first [token].
     curve : ndarray
         Speedup of each of them [1].
-    speedup_low, speedup_high : ndarray
-        80 % interval from the uncertainty of efficiencies, host times and acceptance [1].
-    tpot_low, tpot_high : ndarray
-        The same for the time per output token [s/token].
     plateau : ndarray
         Shortest and longest draft length within 1 % of the best, last axis of length 2 [token].
     break_even_acceptance : ndarray
@@ -111,10 +106,6 @@ class Plan:
     best: Round
     lengths: IntArray
     curve: FloatArray
-    speedup_low: FloatArray
-    speedup_high: FloatArray
-    tpot_low: FloatArray
-    tpot_high: FloatArray
     plateau: IntArray
     break_even_acceptance: FloatArray
     held_back_by: NDArray[np.str_]
@@ -141,6 +132,36 @@ class Plan:
     def speedup(self) -> FloatArray:
         """Speedup at the best draft length [1]."""
         return self.best.speedup
+
+    @property
+    def estimates(self) -> Estimates:
+        """Times and speedup at the best draft length, each as ``.low``, ``.best``, ``.high``: 80 % intervals."""
+        return self.best.estimates
+
+    @property
+    def speedup_low(self) -> FloatArray:
+        """Lower end of the 80 % interval of the speedup [1]."""
+        return self.estimates.speedup.low
+
+    @property
+    def speedup_high(self) -> FloatArray:
+        """Upper end of the 80 % interval of the speedup [1]."""
+        return self.estimates.speedup.high
+
+    @property
+    def speedup_probability(self) -> FloatArray:
+        """Probability that the speedup is above 1; 0 where plain decoding is best, which speeds nothing up [1]."""
+        return self.best.speedup_probability
+
+    @property
+    def tpot_low(self) -> FloatArray:
+        """Lower end of the 80 % interval of the time per output token [s/token]."""
+        return self.estimates.tpot.low
+
+    @property
+    def tpot_high(self) -> FloatArray:
+        """Upper end of the 80 % interval of the time per output token [s/token]."""
+        return self.estimates.tpot.high
 
     @cached_property
     def _batch_curve(self) -> tuple[FloatArray, FloatArray]:
@@ -195,12 +216,17 @@ class Plan:
             "speedup": self.speedup,
             "speedup_low": self.speedup_low,
             "speedup_high": self.speedup_high,
+            "speedup_probability": self.speedup_probability,
             "tokens_per_round": round_.tokens_per_round,
             "time_per_round_s": round_.time,
+            "time_per_round_low_s": self.estimates.time.low,
+            "time_per_round_high_s": self.estimates.time.high,
             "tpot_s": round_.tpot,
             "tpot_low_s": self.tpot_low,
             "tpot_high_s": self.tpot_high,
             "baseline_tpot_s": round_.baseline_time,
+            "baseline_tpot_low_s": self.estimates.baseline_time.low,
+            "baseline_tpot_high_s": self.estimates.baseline_time.high,
             "tokens_per_second_per_sequence": round_.tokens_per_second_per_sequence,
             "tokens_per_second_per_device": round_.tokens_per_second_per_device,
             "target_efficiency": round_.target_efficiency,
@@ -374,36 +400,22 @@ def optimize(
     if not memory.fits.any():
         raise InputError(_nothing_fits(setting, memory, point))
 
-    cost = round_cost(setting, drafter, **point, speculation_tax=tax)
-    up, down = (accepted.shifted(side).tokens_per_round(lengths)[best] for side in (1.0, -1.0))
-    from_acceptance = np.log(up / down) / 2.0
-
-    def gain_and_time(scales: Scales) -> tuple[FloatArray, FloatArray]:
-        time = cost.time(scales)
-        return cost.baseline.scaled_time(scales) / time, time
-
-    deviations = log_deviations(gain_and_time, uncertain_scales(cost, setting))
-    spread, tpot_spread = (np.exp(INTERVAL_80 * np.hypot(own, from_acceptance)) for own in deviations)
     round_ = Round(
         **point,
         tokens_per_round=tokens[best],
-        times=RoundTimes(*(np.broadcast_to(part, best.shape) for part in cost.times())),
+        times=RoundTimes(*(np.take_along_axis(part, best[..., None], axis=-1)[..., 0] for part in times)),
         setting=setting,
         draft=drafter,
         acceptance=accepted,
         speculation_tax=tax,
         price=setting.hardware.price_per_hour if price is None else checked_number("price", price),
     )
-    held_back_by, held_back_share = largest_term(cost)
-    lever, lever_gain = _best_lever(cost)
+    held_back_by, held_back_share = largest_term(round_.cost)
+    lever, lever_gain = _best_lever(round_.cost)
     return Plan(
         best=round_,
         lengths=lengths,
         curve=curve,
-        speedup_low=round_.speedup / spread,
-        speedup_high=np.minimum(round_.speedup * spread, best + 1.0),
-        tpot_low=round_.tpot / tpot_spread,
-        tpot_high=round_.tpot * tpot_spread,
         plateau=_plateau(curve, best),
         break_even_acceptance=_break_even(times, lengths),
         held_back_by=held_back_by,

@@ -49,6 +49,7 @@ from latency_model.formulas.routing import (
     routing_overlap,
     stickiness_from_overlap,
 )
+from latency_model.formulas.uncertainty import exceedance_probability
 
 __all__ = [
     "acceptance_from_divergence",
@@ -64,6 +65,7 @@ __all__ = [
     "crossover_tokens",
     "distinct_experts",
     "draft_acceptance_rate",
+    "exceedance_probability",
     "expected_rounds",
     "expected_tokens",
     "expected_tokens_from_conditional",

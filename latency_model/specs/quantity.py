@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import math
+
 from attrs import field, frozen
 
-__all__ = ["KINDS", "Quantity"]
+__all__ = ["KINDS", "KIND_ERRORS", "Quantity"]
 
 # How a number came to be: printed by its vendor; fitted to or read from a measurement; carried over from
 # another machine's measurement; or set by judgement.
 KINDS = ("datasheet", "measured", "transferred", "assumed")
+
+#: What numbers of each kind leave open beyond the uncertainty stated beside them: relative standard deviation.  It is
+#: what served runs say when the constants of their devices are replaced and the time per token is predicted again: by
+#: those of the H100 (transferred) and by the judged set for devices without measurements (assumed).  docs/silicon.md,
+#: "Served runs"; ``latency_model.evidence.coverage`` computes it.
+KIND_ERRORS = {"datasheet": 0.0, "measured": 0.0, "transferred": 0.09, "assumed": 0.22}
 
 
 @frozen(kw_only=True)
@@ -28,3 +36,12 @@ class Quantity:
 
     def __float__(self) -> float:
         return self.value
+
+    @property
+    def deviation(self) -> float:
+        """Relative standard deviation: what is stated and the error of its kind, added in squares [1].
+
+        >>> Quantity(value=1.0, source="judgement", kind="assumed", uncertainty=0.1).deviation > 0.1
+        True
+        """
+        return math.hypot(self.uncertainty, KIND_ERRORS[self.kind])

@@ -16,8 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 from latency_model.costs.grid import blocks
 from latency_model.costs.memory import MemoryUse, memory_use
 from latency_model.costs.round import NOT_MODELLED, Round, as_acceptance, speculate
-from latency_model.costs.step import COMPUTE_TERMS, MEMORY_TERMS, Scales
-from latency_model.decisions.uncertainty import INTERVAL_80, log_deviations, uncertain_scales
+from latency_model.costs.step import COMPUTE_TERMS, MEMORY_TERMS
+from latency_model.costs.uncertainty import Estimate, Estimates, round_estimates
 from latency_model.errors import InputError, nearest
 from latency_model.views.axes import ACCEPTANCE, ARRAYS, AXES, OBJECTS, Grid
 
@@ -81,27 +81,9 @@ class Block:
         except InputError:
             return None
 
-    @cached_property
-    def deviations(self) -> tuple[FloatArray, FloatArray]:
-        """Standard deviations of ln speedup and ln time that come from the constants of machine and engine [1]."""
-        cost = self.round.cost
-
-        def gain_and_time(scales: Scales) -> tuple[FloatArray, FloatArray]:
-            time = cost.time(scales)
-            return cost.baseline.scaled_time(scales) / time, time
-
-        speed, time = log_deviations(gain_and_time, uncertain_scales(cost, self.round.setting))
-        return speed, time
-
-
-def _spread(point: Round, deviation: FloatArray) -> FloatArray:
-    """Factor between a value and either end of its 80 % interval, the uncertainty of acceptance included [1]."""
-    up, down = (point.acceptance.shifted(side).tokens_per_round(point.draft_length) for side in (1.0, -1.0))
-    return np.asarray(np.exp(INTERVAL_80 * np.hypot(deviation, np.log(up / down) / 2.0)))
-
-
-def _speedup_high(block: Block, point: Round) -> FloatArray:
-    return np.asarray(np.minimum(point.speedup * _spread(point, block.deviations[0]), point.draft_length + 1.0))
+    def estimates(self, point: Round) -> Estimates:
+        """Intervals of the block at some acceptance, which leaves the deviations of times alone."""
+        return round_estimates(point, self.round.deviations)
 
 
 def _term_times(block: Block, point: Round) -> FloatArray:
@@ -125,6 +107,29 @@ class Quantity(NamedTuple):
 
 
 EVERY = (ACCEPTANCE, *ARRAYS)
+
+
+def _interval(
+    name: str, unit: str, title: str, column: str, of: Callable[[Estimates], Estimate], over: tuple[str, ...]
+) -> dict[str, Quantity]:
+    """Both ends of the 80 % interval of a quantity."""
+    suffix = "_s" if unit == "s" else ""
+
+    def end(side: str) -> Callable[[Block, Round], Any]:
+        return lambda block, point: getattr(of(block.estimates(point)), side)
+
+    return {
+        f"{name}_{side}": Quantity(
+            unit,
+            f"{'lower' if side == 'low' else 'upper'} end of the 80 % interval of the {title}",
+            f"{column}_{side}{suffix}",
+            end(side),
+            over,
+            costly=True,
+        )
+        for side in ("low", "high")
+    }
+
 
 #: Every quantity a sweep can give, by its name in the Dataset.
 QUANTITIES: dict[str, Quantity] = {
@@ -176,32 +181,24 @@ QUANTITIES: dict[str, Quantity] = {
     "held_back_share": Quantity(
         "1", "its share of the round", "held_back_share", lambda block, r: block.largest_term[1] / r.time
     ),
-    "speedup_low": Quantity(
+    "speedup_probability": Quantity(
         "1",
-        "lower end of the 80 % interval of the speedup",
-        "speedup_low",
-        lambda block, r: r.speedup / _spread(r, block.deviations[0]),
+        "probability that speculation gains: speedup above 1",
+        "speedup_probability",
+        lambda block, r: block.estimates(r).speedup.probability_above(1.0),
         EVERY,
         costly=True,
     ),
-    "speedup_high": Quantity(
-        "1", "upper end of the 80 % interval of the speedup", "speedup_high", _speedup_high, EVERY, costly=True
-    ),
-    "tpot_low": Quantity(
+    **_interval("speedup", "1", "speedup", "speedup", lambda estimates: estimates.speedup, EVERY),
+    **_interval("tpot", "s", "time per output token", "tpot", lambda estimates: estimates.tpot, EVERY),
+    **_interval("round_time", "s", "time of a round", "time_per_round", lambda estimates: estimates.time, ARRAYS),
+    **_interval(
+        "baseline_time",
         "s",
-        "lower end of the 80 % interval of the time per output token",
-        "tpot_low_s",
-        lambda block, r: r.tpot / _spread(r, block.deviations[1]),
-        EVERY,
-        costly=True,
-    ),
-    "tpot_high": Quantity(
-        "s",
-        "upper end of the 80 % interval of the time per output token",
-        "tpot_high_s",
-        lambda block, r: r.tpot * _spread(r, block.deviations[1]),
-        EVERY,
-        costly=True,
+        "time of a plain step",
+        "baseline_tpot",
+        lambda estimates: estimates.baseline_time,
+        ("batch", "context"),
     ),
     "term_time": Quantity("s", "time of a round by what it is spent on", "time_s", _term_times, costly=True),
 }

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from latency_model.costs.round import RoundCost, round_cost
 from latency_model.costs.setting import Setting
 from latency_model.costs.step import COMMUNICATION, Scales, StepCost, evaluate
-from latency_model.decisions.uncertainty import INTERVAL_80, log_deviation, uncertain_scales
+from latency_model.costs.uncertainty import INTERVAL_80, log_deviation, uncertain_constants
 from latency_model.errors import InputError, nearest
 from latency_model.evidence.calibrate.fitting import FactorFit, fit_factors, hold_out_residuals
 from latency_model.evidence.calibrate.observations import AcceptanceCounts, Reading, Timings
@@ -263,7 +263,7 @@ def _deviations(profile: HardwareProfile, timings: Timings, setting: Setting, dr
             draft_length=timings.tokens_per_sequence[chosen] - 1.0,
         )
         whole = cost.time if drafter is draft else cost.verify.scaled_time
-        deviations[chosen] = log_deviation(whole, list(uncertain_scales(cost, own)))
+        deviations[chosen] = log_deviation(whole, uncertain_constants((cost.verify, cost.draft_step, cost.once), own))
     return deviations
 
 
