@@ -55,7 +55,7 @@ SCANNED, HALVINGS = 64, 40
 BLOCK = 1 << 20
 
 SERVING_ASSUMPTIONS = (
-    "requests arrive independently (Poisson), all with one prompt and one output length; latencies are means",
+    "requests arrive independently (Poisson), with prompts of one length; latencies are means",
     "prefills run alone, in the order of arrival, ahead of decoding",
 )
 SERVING_NOT_MODELLED = (
@@ -107,7 +107,7 @@ class Server:
     rounds : float
         Rounds a request takes after its first token [1].
     output_tokens : float
-        Tokens of an answer [token].
+        Tokens of an answer on average [token].
     streams : int
         Batches in flight at once, each with its share of the requests: one per replica and pipeline stage [1].
     """
@@ -194,7 +194,7 @@ class ServingCurve:
     steady : Steady
         Mean batch, time to first token, time per output token and latency.
     prompt_tokens, output_tokens : float
-        Tokens of every prompt and of every answer [token].
+        Tokens of every prompt, and of an answer on average [token].
     memory_bound : ndarray
         Whether memory, not ``max_batch``, sets the largest batch.
     not_modelled : tuple of str
@@ -410,8 +410,8 @@ def serve(
 ) -> ServingCurve:
     r"""Latency of requests that arrive at a rate, for plain decoding and for each draft length.
 
-    .. math:: L = \text{TTFT} + \frac{N\,T(B)}{1 - \lambda P}, \qquad N = \frac{g - 1}{\Omega}, \qquad
-        B = \lambda\,(L - \text{TTFT})
+    .. math:: T_\text{req} = T_\text{first} + \frac{B}{\lambda}, \qquad
+        B = \lambda\,\frac{R\,\overline{T(n)}}{1 - \lambda T_\text{pre}}
 
     Parameters
     ----------
@@ -422,7 +422,7 @@ def serve(
     rate : array_like, optional
         Requests that arrive λ [1/s]; shares of the highest saturation rate when not given.
     prompt_tokens, output_tokens : float
-        Tokens of every prompt, and of every answer g [token].
+        Tokens of every prompt, and of an answer on average [token].
     max_batch : int
         Most sequences one replica decodes together; memory may allow fewer [1].
 
@@ -438,8 +438,8 @@ def serve(
 
     Notes
     -----
-    Prefills of P seconds stop the batch; what they leave of the time goes to rounds of T seconds, of which a
-    request takes N.  T is averaged over the batches that occur, not taken at their mean; where it is affine in
+    Prefills of T_pre seconds stop the batch; what they leave of the time goes to rounds of T(n) seconds, of which
+    a request takes R.  T is averaged over the batches that occur, not taken at their mean; where it is affine in
     the batch both agree with the closed form.  Source: equations.md section 9; Kong et al., arXiv 2605.15051,
     for Little's law.
 

@@ -20,7 +20,7 @@ __all__ = [
 def request_latency(*, fixed_demand: ArrayLike, load_demand: ArrayLike, rate: ArrayLike) -> Array:
     r"""Mean latency of a request when each of those it shares the machine with delays it equally.
 
-    .. math:: L = \frac{C_1}{1 - \lambda C_2}
+    .. math:: T_\text{req} = \frac{C_1}{1 - \lambda C_2}
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def request_latency(*, fixed_demand: ArrayLike, load_demand: ArrayLike, rate: Ar
 
     Notes
     -----
-    Little's law B = λ L with a round of t0 + t1 (1 + B) seconds, in which a request meets B others on average.
+    Little's law with a round of t0 + t1 n seconds, in which a request meets as many others as there are on average.
     Exact for Poisson arrivals that share a machine whose round is affine in the batch, whatever the distribution
     of their lengths; :func:`batch_probabilities` serves any other round.
 
@@ -60,7 +60,7 @@ def request_latency(*, fixed_demand: ArrayLike, load_demand: ArrayLike, rate: Ar
 def speculation_break_even_load(*, fixed_ratio: ArrayLike, load_ratio: ArrayLike) -> Array:
     r"""Load at which latency with speculation equals that without.
 
-    .. math:: r^* = \frac{1 - C_{1R}}{C_{2R} - C_{1R}}
+    .. math:: u^* = \frac{1 - C_{1R}}{C_{2R} - C_{1R}}
 
     Parameters
     ----------
@@ -72,14 +72,14 @@ def speculation_break_even_load(*, fixed_ratio: ArrayLike, load_ratio: ArrayLike
     Returns
     -------
     ndarray or float64
-        Break-even load r* [1], in units of the rate that saturates plain decoding. Below it the smaller of the two
+        Break-even load u* [1], in units of the rate that saturates plain decoding. Below it the smaller of the two
         ratios wins, above it the other. From 1 on there is no crossing; 0 where speculation never pays, inf
         where it always does.
 
     Notes
     -----
-    Two curves of :func:`request_latency` set equal. The gain at load r is [1 + (1 − C2R) r/(1 − r)]/C1R. With
-    C1R < 1 and C2R > 1, the usual case, speculation pays below r* and loses above.
+    Two curves of :func:`request_latency` set equal. The speedup at load u is [1 + (1 − C2R) u/(1 − u)]/C1R.
+    With C1R < 1 and C2R > 1, the usual case, speculation pays below u* and loses above.
 
     Source: latency-model equation sheet, section 9 (derived).
 
@@ -101,21 +101,21 @@ def speculation_break_even_load(*, fixed_ratio: ArrayLike, load_ratio: ArrayLike
 def queueing_delay(*, service_time: ArrayLike, rate: ArrayLike, service_cv: ArrayLike = 0.0) -> Array:
     r"""Mean wait of jobs that one server takes one by one, as they come.
 
-    .. math:: W = \frac{\lambda P^2 (1 + c^2)}{2 (1 - \lambda P)}
+    .. math:: T_\text{wait} = \frac{\lambda T_\text{pre}^2 (1 + c_s^2)}{2 (1 - \lambda T_\text{pre})}
 
     Parameters
     ----------
     service_time : array_like
-        Mean seconds of one job P [s].
+        Mean seconds of one job T_pre [s].
     rate : array_like
         Jobs that arrive λ [1/s].
     service_cv : array_like
-        Coefficient of variation of the service time c [1]; 0 for prompts of one length.
+        Coefficient of variation of the service time c_s [1]; 0 for prompts of one length.
 
     Returns
     -------
     ndarray or float64
-        Mean wait before service [s]; inf where λ P ≥ 1.
+        Mean wait before service [s]; inf where λ T_pre ≥ 1.
 
     Notes
     -----
@@ -139,24 +139,23 @@ def queueing_delay(*, service_time: ArrayLike, rate: ArrayLike, service_cv: Arra
 def expected_rounds(survival: ArrayLike, tokens: ArrayLike) -> Array:
     r"""Mean number of rounds until so many tokens are out, the surplus of the last one thrown away.
 
-    .. math:: N = \frac{1}{\Omega}\left(g + \frac{\sum_i i\,s_i}{\Omega}\right), \qquad \Omega = 1 + \sum_i s_i
+    .. math:: R = \frac{1}{\Omega}\left(m + \frac{\sum_i i\,s_i}{\Omega}\right), \qquad \Omega = 1 + \sum_i s_i
 
     Parameters
     ----------
     survival : array_like
         P(draft i and all before it accepted) s_i [1], last axis = position; empty for plain decoding.
     tokens : array_like
-        Tokens wanted g [token], at least 1; broadcasts against the other axes of ``survival``.
+        Tokens wanted m [token], at least 1; broadcasts against the other axes of ``survival``.
 
     Returns
     -------
     ndarray or float64
-        Rounds [1].
+        Rounds R [1].
 
     Notes
     -----
-    The limit of many tokens, which for g of ten rounds or more is exact to rounding: what a round yields beyond
-    the end is E[X(X − 1)]/2Ω tokens on average.
+    The limit of many tokens, reached geometrically: the last round yields Σ i s_i/Ω tokens too many on average.
 
     Source: renewal theory, Feller, An Introduction to Probability Theory II, 1971, section XI.3; latency-model
     equation sheet, section 9 (derived).
@@ -177,12 +176,12 @@ def expected_rounds(survival: ArrayLike, tokens: ArrayLike) -> Array:
 def batch_probabilities(*, demand: ArrayLike, rate: ArrayLike) -> Array:
     r"""Share of time in which 0, 1, 2, ... requests are in the batch.
 
-    .. math:: \pi_n \propto \prod_{k=1}^{n} \lambda d_k, \qquad d_k = \frac{N\,T(k)}{k}
+    .. math:: q_n \propto \prod_{m=1}^{n} \lambda \tau_m, \qquad \tau_m = \frac{R\,T(m)}{m}
 
     Parameters
     ----------
     demand : array_like
-        Machine seconds a request takes d_k [s] when k = 1, 2, ... are in the batch; the last axis is k, and its
+        Machine seconds a request takes τ_m [s] when m = 1, 2, ... are in the batch; the last axis is m, and its
         length the largest batch.
     rate : array_like
         Requests that arrive λ [1/s]; broadcasts against the other axes of ``demand``.
@@ -190,15 +189,15 @@ def batch_probabilities(*, demand: ArrayLike, rate: ArrayLike) -> Array:
     Returns
     -------
     ndarray
-        Probabilities π [1] of n = 0 ... K, last axis one longer than that of ``demand``; the last entry holds all
-        states with K or more. Where λ d_K ≥ 1 the queue grows without end and the last entry is 1.
+        Probabilities q_n [1] of n = 0, 1, ..., last axis one longer than that of ``demand``; the last entry is that
+        of a full batch, 1 where λ τ_m ≥ 1 there, as the queue then grows without end.
 
     Notes
     -----
-    A birth-death chain: arrivals at rate λ, departures at n/(N T(n)) with N rounds a request. Exact for Poisson
-    arrivals that share the machine (processor sharing), whatever the distribution of lengths, up to K; requests
-    that wait outside are taken in as they came, as if what remains of those inside were exponential. For
-    T = t0 + t1 n without limit the mean is λ L of :func:`request_latency`.
+    A birth-death chain: arrivals at rate λ, departures at n/(R T(n)) with R rounds a request. Exact for Poisson
+    arrivals that share the machine (processor sharing), whatever the distribution of lengths; requests that wait
+    for a full batch are taken in as they came, as if what remains of those inside were exponential. For
+    T = t0 + t1 n without limit the mean is λ times :func:`request_latency`.
 
     Source: Kelly, Reversibility and Stochastic Networks, 1979, sections 1.3 and 3.3 (symmetric queues);
     latency-model equation sheet, section 9.

@@ -71,7 +71,7 @@ def find_symbol(name: str) -> Symbol:
     ('kv_reread',)
     >>> find_symbol("bacth")
     Traceback (most recent call last):
-    latency_model.errors.InputError: 'bacth' is not in the glossary; did you mean 'batch' or '--batch' or 'bandwidth'?
+    latency_model.errors.InputError: 'bacth' is not in the glossary; did you mean 'batch' or '--batch' or 'max_batch'?
     """
     named = {known: symbol for symbol in reversed(symbols()) for known in (*symbol.names, *symbol.options)}
     if name not in named:
