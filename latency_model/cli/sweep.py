@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +16,13 @@ from latency_model.errors import InputError, shorten
 if TYPE_CHECKING:
     from latency_model.cli.render import Column, Result
     from latency_model.views.axes import Grid
-    from latency_model.views.sweep import Dataset
+    from latency_model.views.cluster import Client
+    from latency_model.views.sweep import Dataset, Progress
 
 #: What the name of a file may end in.
-SUFFIXES = (".csv", ".json", ".nc", ".parquet", ".html")
+SUFFIXES = (".csv", ".json", ".nc", ".zarr", ".parquet", ".html")
+#: Those that a single process writes row by row or point by point.
+OWN = (".csv", ".html")
 #: Points shown on a terminal at most.
 MOST_SHOWN = 100_000
 PATIENCE = 2.0  # seconds before a progress bar appears
@@ -108,6 +111,7 @@ def axis_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--quantity", type=Texts(), help="Only these, e.g. speedup,tpot; all: intervals and terms too.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help=f"File to write: {', '.join(SUFFIXES)}.")
 @click.option("--html", type=click.Path(path_type=Path), help="Write a page with interactive figures.")
+@click.option("--cluster", metavar="ADDRESS", help="Evaluate on this Dask scheduler; local: on all cores here.")
 @click.option("--force", is_flag=True, help="Replace a file that exists.")
 @click.option("--yes", is_flag=True, help="Evaluate more than 1,000,000,000 points.")
 @format_option
@@ -116,6 +120,7 @@ def sweep(
     quantity: tuple[str, ...] | None,
     output: Path | None,
     html: Path | None,
+    cluster: str | None,
     force: bool,
     yes: bool,
     format: str,
@@ -132,6 +137,7 @@ def sweep(
       latency-model sweep -m Qwen3-8B -H h100-sxm -H h200-sxm -b 1:512:8 -c 0:131072:4096 -o sweep.nc
       latency-model sweep -m DeepSeek-V3 -H h200 --tp 8 --ep 1,8 --draft mtp -k 0:3 --acceptance .6:.9:.1
       latency-model sweep -m Qwen3-30B-A3B -H h100 -b 1:256 -c 1024,8192,65536 --html sweep.html
+      latency-model sweep -m Qwen3-8B -H h100 -b 1:512 -c 0:131072:8 --cluster tcp://host:8786 -o sweep.zarr
     """  # noqa: D301 - \b keeps click from joining the lines
     from latency_model.views.axes import Grid
     from latency_model.views.save import check_target
@@ -143,18 +149,21 @@ def sweep(
         known = SUFFIXES if target is output else (".html",)
         if target.suffix not in known:
             raise InputError(f"{target}: the name must end in {' or '.join(known)}, which says what to write")
+        if cluster is not None and target.suffix in OWN:
+            raise InputError(f"{target}: a cluster does not write {target.suffix}; take .zarr or .nc, or no --cluster")
         check_target(target, force=force)
     grid = Grid.of(asked(axes), allow_large=yes)
     if not targets and grid.size > MOST_SHOWN:
         raise InputError(f"{grid.size:,} points are too many to print, the most is {MOST_SHOWN:,}; add -o FILE.csv")
-    with progress_bar() as progress:
+    with workers(cluster) as client, progress_bar() as progress:
         for target in targets:
-            write(grid, names, target, force=force, progress=progress)
+            write(grid, names, target, client=client, force=force, progress=progress)
+        if not targets:
+            dataset = in_memory(grid, names, client, progress)
     if not targets:
         from latency_model.cli.render import show
-        from latency_model.views.sweep import evaluated
 
-        show(result(grid, evaluated(grid, names)), format)
+        show(result(grid, dataset), format)
 
 
 def asked(axes: dict[str, Any]) -> dict[str, Any]:
@@ -191,11 +200,32 @@ def _one_or_all(value: Any) -> Any:
     return value[0] if several and len(value) == 1 else value
 
 
-def write(grid: Grid, names: tuple[str, ...], path: Path, *, force: bool, progress: Callable[[int, int], None]) -> None:
+def workers(cluster: str | None) -> AbstractContextManager[Client | None]:
+    """A client of the cluster asked for, if one is."""
+    if cluster is None:
+        return nullcontext()
+    from latency_model.views.cluster import connected
+
+    return connected(cluster)
+
+
+def in_memory(grid: Grid, names: tuple[str, ...], client: Client | None, progress: Progress) -> Dataset:
+    """Evaluate in memory, here or on a cluster."""
+    if client is None:
+        from latency_model.views.sweep import evaluated
+
+        return evaluated(grid, names, progress=progress)
+    from latency_model.views.chunked import evaluated_on
+
+    return evaluated_on(client, grid, names, progress=progress)
+
+
+def write(
+    grid: Grid, names: tuple[str, ...], path: Path, *, client: Client | None, force: bool, progress: Progress
+) -> None:
     """Evaluate and write one file."""
     from latency_model.cli.render import note
     from latency_model.views import save
-    from latency_model.views.sweep import evaluated
 
     try:
         if path.suffix == ".csv":
@@ -204,15 +234,19 @@ def write(grid: Grid, names: tuple[str, ...], path: Path, *, force: bool, progre
             from latency_model.views.report import save_page
 
             save_page(grid, path, force=force, progress=progress)
+        elif path.suffix == ".zarr":
+            from latency_model.views.chunked import save_zarr
+
+            save_zarr(grid, names, path, client=client, force=force, progress=progress)
         else:
-            dataset = evaluated(grid, names, progress=progress)
+            dataset = in_memory(grid, names, client, progress)
             if path.suffix == ".json":
                 save_json(result(grid, dataset), path, force=force)
             else:
                 (save.save_netcdf if path.suffix == ".nc" else save.save_parquet)(dataset, path, force=force)
     except KeyboardInterrupt:
         kept = save.partial_path(path)
-        note(f"interrupted; complete rows are in {kept}" if kept.exists() else "interrupted; nothing was written")
+        note(f"interrupted; what is complete is in {kept}" if kept.exists() else "interrupted; nothing was written")
         raise
     note(f"{path}: {grid.size:,} points")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -10,7 +11,6 @@ import attrs
 import numpy as np
 from attrs import frozen
 
-from latency_model.costs.grid import blocks
 from latency_model.errors import InputError, nearest, shorten
 from latency_model.specs.acceptance import Acceptance
 from latency_model.specs.draft import Draft
@@ -22,10 +22,15 @@ from latency_model.specs.precision import DTypes
 from latency_model.specs.routing import Routing
 from latency_model.specs.workload import checked_flag, checked_number, checked_numbers
 
-__all__ = ["ACCEPTANCE", "ARRAYS", "AXES", "MOST_POINTS", "OBJECTS", "Axis", "Cell", "Grid"]
+__all__ = ["ACCEPTANCE", "ARRAYS", "AXES", "MOST_POINTS", "OBJECTS", "Axis", "Cell", "Grid", "Place"]
+
+#: Values of axes by where they stand on them.
+Place = Mapping[str, slice]
 
 #: More points than this are evaluated only on request: a round of them takes a minute, their numbers gigabytes.
 MOST_POINTS = 10**9
+#: Values of one axis, which stay in memory however a sweep is cut.
+MOST_VALUES = 10**7
 
 
 class Kind(NamedTuple):
@@ -153,7 +158,11 @@ class Axis:
 
     @classmethod
     def _numbers(cls, name: str, given: Any, asked: bool) -> Axis:
-        values = checked_numbers(name, list(given) if isinstance(given, range) else given)
+        if isinstance(given, range):
+            if len(given) > MOST_VALUES:
+                raise InputError(f"{name}: an axis has at most {MOST_VALUES:,} values, got {len(given):,}")
+            given = np.arange(given.start, given.stop, given.step)
+        values = checked_numbers(name, given)
         if values.ndim > 1:
             raise InputError(f"{name} must be a number or a flat list, got an array of shape {values.shape}")
         flat = values.reshape(-1).tolist()
@@ -271,8 +280,23 @@ class Grid:
             values = {name: self.axes[name].values[index] for name, index in zip(OBJECTS, place, strict=True)}
             yield Cell(place, values)
 
-    def pieces(self, size: int) -> Iterator[Grid]:
-        """Cut into grids of at most about ``size`` points that together walk through this one in order."""
-        for block in blocks(self.shape, size):
-            cut = dict(zip(self.axes, block, strict=False))
-            yield Grid(axes={name: axis.part(cut.get(name, slice(None))) for name, axis in self.axes.items()})
+    def lengths(self, size: int) -> dict[str, int]:
+        """Values of each axis in a block of at most ``size`` points that lie together: the last axes whole."""
+        lengths = {}
+        for name in reversed(AXES):
+            lengths[name] = max(min(len(self.axes[name]), size), 1)
+            size //= lengths[name]
+        return {name: lengths[name] for name in self.axes}
+
+    def places(self, lengths: Mapping[str, int]) -> Iterator[Place]:
+        """Where blocks of these lengths stand, one after the other; axes without a length are not cut."""
+        cuts = []
+        for name, axis in self.axes.items():
+            step = lengths.get(name, len(axis))
+            cuts.append([slice(first, min(first + step, len(axis))) for first in range(0, len(axis), step)])
+        for cut in itertools.product(*cuts):
+            yield dict(zip(self.axes, cut, strict=True))
+
+    def part(self, place: Place) -> Grid:
+        """The grid that some values of every axis span."""
+        return Grid(axes={name: axis.part(place.get(name, slice(None))) for name, axis in self.axes.items()})

@@ -6,6 +6,7 @@ import contextlib
 import csv
 import importlib.util
 import os
+import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -21,17 +22,30 @@ from latency_model.views.sweep import QUANTITIES, TERMS, Progress, evaluated
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["check_target", "columns", "partial_path", "rows", "save_csv", "save_netcdf", "save_parquet", "whole_file"]
+__all__ = [
+    "STORE",
+    "check_target",
+    "columns",
+    "partial_path",
+    "rows",
+    "save_csv",
+    "save_netcdf",
+    "save_parquet",
+    "whole_file",
+    "whole_store",
+]
 
 #: Points of a grid that are in memory at once while it is written row by row.
 PIECE = 1 << 18
+#: What the name of a Zarr store, a directory, ends in.
+STORE = ".zarr"
 #: Columns of axes whose name lacks the unit.
 COLUMNS = {"context": "context_tokens"}
 
 
 def check_target(path: Path, *, force: bool) -> None:
     """Refuse a path that cannot be written, or that would overwrite what is there."""
-    if path.is_dir():
+    if path.is_dir() and not _is_store(path):
         raise InputError(f"{path} is a directory; give the name of a file")
     if path.exists() and not force:
         raise InputError(f"{path} exists; take another name, or --force to replace it")
@@ -41,8 +55,15 @@ def check_target(path: Path, *, force: bool) -> None:
         raise InputError(f"{path} cannot be written: no permission in {path.parent.resolve()}")
 
 
+def _is_store(path: Path) -> bool:
+    """Whether a directory is what a sweep writes as one: ``.zarr`` by name and a Zarr store by content."""
+    return path.suffix == STORE and any((path / name).is_file() for name in (".zgroup", "zarr.json"))
+
+
 def partial_path(path: Path) -> Path:
-    """Where rows already written are kept when writing ``path`` is interrupted."""
+    """Where what is already written is kept when writing ``path`` is interrupted."""
+    if path.suffix == STORE:
+        return path.with_name(f"{path.stem}.partial{STORE}")
     return path.with_name(f"{path.name}.partial")
 
 
@@ -50,7 +71,10 @@ def partial_path(path: Path) -> Path:
 def whole_file(path: Path, *, force: bool = False) -> Iterator[Path]:
     """Give a path to write to in the same directory; what stands there becomes ``path`` if nothing goes wrong."""
     check_target(path, force=force)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.", dir=path.parent)
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.", dir=path.parent)
+    except OSError as error:
+        raise _unwritable(path, error) from None
     os.close(handle)
     beside = Path(name)
     try:
@@ -58,9 +82,40 @@ def whole_file(path: Path, *, force: bool = False) -> Iterator[Path]:
         beside.chmod(0o666 & ~_umask())
         os.replace(beside, path)
     except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror or error}") from None
+        raise _unwritable(path, error) from None
     finally:
         beside.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def whole_store(path: Path, *, force: bool = False) -> Iterator[Path]:
+    """Give a directory to write to; it becomes ``path`` if nothing goes wrong, and stays when interrupted."""
+    check_target(path, force=force)
+    beside = partial_path(path)
+    check_target(beside, force=True)
+    try:
+        _remove(beside)
+        yield beside
+        _remove(path)
+        os.replace(beside, path)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        _remove(beside)
+        if isinstance(error, OSError):
+            raise _unwritable(path, error) from None
+        raise
+
+
+def _unwritable(path: Path, error: OSError) -> InputError:
+    return InputError(f"{path} cannot be written: {error.strerror or error}")
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _umask() -> int:
@@ -109,7 +164,8 @@ def save_csv(
     with whole_file(path, force=force) as beside, beside.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         try:
-            for piece in grid.pieces(PIECE):
+            for place in grid.places(grid.lengths(PIECE)):
+                piece = grid.part(place)
                 table = columns(evaluated(piece, names, strict=piece.size == grid.size))
                 if done == 0:
                     writer.writerow(table)

@@ -215,6 +215,7 @@ def sweep(
     context: ArrayLike = 4096,
     draft_length: ArrayLike = range(9),
     chunks: Mapping[str, int] | None = None,
+    cluster: Any = None,
     allow_large: bool = False,
     progress: Progress | None = None,
     **axes: Any,
@@ -236,7 +237,10 @@ def sweep(
         One number or a flat list [1], [token], [token].
     chunks : mapping, optional
         Values of an axis in one block, by its name: the Dataset is then backed by Dask and evaluated when computed or
-        written, on a cluster where one is connected.
+        written.
+    cluster : str, distributed.Client or distributed cluster, optional
+        Where to evaluate: the address of a scheduler, ``"local"`` for all cores of this machine, or what is connected
+        already.  The numbers come back at once; ``chunks`` says in which blocks they are worked on.
     allow_large : bool
         Evaluate more than a thousand million points.
     progress : callable, optional
@@ -281,6 +285,12 @@ def sweep(
     }
     names = wanted(quantity)
     grid = Grid.of(named | axes, allow_large=allow_large)
+    if cluster is not None:
+        from latency_model.views.chunked import evaluated_on
+        from latency_model.views.cluster import connected
+
+        with connected(cluster) as client:
+            return evaluated_on(client, grid, names, chunks, progress=progress)
     if chunks is not None:
         from latency_model.views.chunked import chunked
 
