@@ -39,7 +39,11 @@ _HOMES = {
     "step_cost": "latency_model.costs.step",
     "sweep": "latency_model.views.sweep",
 }
-_MODULES = {"figures": "latency_model.views.figures", "formulas": "latency_model.formulas"}
+_MODULES = {
+    "figures": "latency_model.views.figures",
+    "formulas": "latency_model.formulas",
+    "gallery": "latency_model.views.gallery",
+}
 
 __all__ = sorted([*_HOMES, *_MODULES])
 
@@ -68,6 +72,7 @@ if TYPE_CHECKING:
     from latency_model.specs.precision import DTypes as DTypes
     from latency_model.specs.routing import Routing as Routing
     from latency_model.views import figures as figures
+    from latency_model.views import gallery as gallery
     from latency_model.views.sweep import sweep as sweep
 
 

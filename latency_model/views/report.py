@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import html
+import itertools
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from attrs import frozen
 
 from latency_model.costs.round import Round, speculate
 from latency_model.errors import InputError
@@ -33,15 +35,39 @@ MOST_IN_MENU = 7
 NEEDED = tuple(name for name in QUANTITIES if name not in ("term_time", "tpot_low", "tpot_high"))
 
 
-def page(title: str, parts: Sequence[Figure], *, summary: str = "") -> str:
+@frozen(kw_only=True, eq=False)
+class Section:
+    """Figures of a page under one heading.
+
+    Parameters
+    ----------
+    name, title, text : str
+        The anchor, the heading and a paragraph, plain text.
+    figures : tuple of plotly Figure
+        What is shown.
+    findings : tuple of str
+        Sentences under the figures.
+    links : tuple of (str, str)
+        Texts with the address each leads to.
+    """
+
+    name: str
+    title: str
+    text: str
+    figures: tuple[Figure, ...]
+    findings: tuple[str, ...] = ()
+    links: tuple[tuple[str, str], ...] = ()
+
+
+def page(title: str, parts: Sequence[Figure | Section], *, summary: str = "") -> str:
     """A self-contained HTML page of figures.
 
     Parameters
     ----------
     title, summary : str
         Plain text; the summary stands under the title.
-    parts : sequence of plotly Figure
-        Figures of :mod:`latency_model.views.figures`.
+    parts : sequence of plotly Figure or Section
+        Figures of :mod:`latency_model.views.figures`; sections get a list of links to them.
 
     Returns
     -------
@@ -50,10 +76,14 @@ def page(title: str, parts: Sequence[Figure], *, summary: str = "") -> str:
     """
     from plotly.offline import get_plotlyjs
 
+    sections = [part for part in parts if isinstance(part, Section)]
+    shown = [figure for part in parts for figure in (part.figures if isinstance(part, Section) else (part,))]
     texts = {
         "TITLE": html.escape(title),
         "SUMMARY": html.escape(summary),
-        "FIGURES": _script_json([plain_figure(figure) for figure in parts]),
+        "CONTENTS": _contents(sections),
+        "MAIN": "".join(_chapters(parts)),
+        "FIGURES": _script_json([plain_figure(figure) for figure in shown]),
         "TEMPLATES": _script_json({theme: template(theme).to_plotly_json() for theme in THEMES}),
         "PLOTLY": get_plotlyjs(),
     }
@@ -61,6 +91,37 @@ def page(title: str, parts: Sequence[Figure], *, summary: str = "") -> str:
     for name, value in texts.items():
         text = text.replace(f"<!--{name}-->", value)
     return text
+
+
+def _contents(sections: Sequence[Section]) -> str:
+    """A list of links to the sections."""
+    if not sections:
+        return ""
+    items = (f'<li><a href="#{html.escape(part.name)}">{html.escape(part.title)}</a></li>' for part in sections)
+    return f'<nav id="contents" aria-label="Contents"><ul>{"".join(items)}</ul></nav>'
+
+
+def _chapters(parts: Sequence[Figure | Section]) -> Iterator[str]:
+    """The frame of a page: texts of sections, and a place for every figure in their order."""
+    number = itertools.count()
+    for part in parts:
+        if not isinstance(part, Section):
+            yield _place(next(number), 2)
+            continue
+        name = html.escape(part.name)
+        yield f'<article aria-labelledby="{name}"><h2 id="{name}">{html.escape(part.title)}</h2>'
+        yield f"<p>{html.escape(part.text)}</p>"
+        yield from (_place(next(number), 3) for _ in part.figures)
+        yield "<ul>" + "".join(f"<li>{html.escape(finding)}</li>" for finding in part.findings) + "</ul>"
+        links = (
+            f'<a href="{html.escape(address)}" rel="noreferrer">{html.escape(text)}</a>' for text, address in part.links
+        )
+        yield f'<p class="links">Sources: {"; ".join(links)}</p>' if part.links else ""
+        yield '<p class="links"><a href="#contents">Back to the list</a></p></article>'
+
+
+def _place(number: int, heading: int) -> str:
+    return f'<div class="figure" data-figure="{number}" data-heading="h{heading}"></div>'
 
 
 def plain_figure(figure: Figure) -> dict[str, Any]:

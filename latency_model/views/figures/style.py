@@ -106,10 +106,10 @@ class Notes:
 
     def lines(self) -> list[str]:
         """Sentences, plain text."""
+        said = {"Assumed": self.assumptions, "Not modelled": self.not_modelled}
         return [
             f"Hardware: {self.device}. latency-model {self.version}, a closed-form prediction.",
-            f"Assumed: {'; '.join(self.assumptions)}.",
-            f"Not modelled: {'; '.join(self.not_modelled)}.",
+            *(f"{name}: {'; '.join(texts)}." for name, texts in said.items() if texts),
         ]
 
 

@@ -1,0 +1,153 @@
+"""Tasks differ in acceptance, and so in what speculation brings them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from latency_model.costs.round import speculate
+from latency_model.decisions.optimize import optimize
+from latency_model.evidence.published.acceptance import traces
+from latency_model.evidence.published.record import Group, published_model, read_table
+from latency_model.evidence.published.speculation import (
+    MOESD_BATCHES,
+    MOESD_CONTEXT,
+    MOESD_DEVICES,
+    moesd,
+)
+from latency_model.specs.acceptance import Acceptance
+from latency_model.specs.draft import Draft
+from latency_model.specs.parallelism import Parallelism
+from latency_model.views.figures.style import SYMBOLS, AxisStyle, finish
+from latency_model.views.figures.waterfall import notes_of
+from latency_model.views.gallery.claim import Claim
+from latency_model.views.gallery.drawing import curve, powers, published, rows_of
+
+if TYPE_CHECKING:
+    from latency_model.views.figures.style import Figure
+
+__all__ = ["claim"]
+
+MODEL = "Qwen2-57B-A14B"
+POSITIONS = 8
+BATCHES = powers(256, each=2)
+
+
+def claim(theme: str = "light") -> Claim:
+    """What is accepted decides how much speculation gains."""
+    check, lengths = moesd(), traces()
+    rows = read_table("moesd_peak_speedup").rows
+    same = {(row["hardware"], row["temperature"], row["gamma"], row["dataset"]): row for row in rows}
+    ratios = [
+        (
+            float(same[*key, "humaneval"]["speedup_x"]) / float(row["speedup_x"]),
+            float(same[*key, "humaneval"]["sigma"]) / float(row["sigma"]),
+        )
+        for (*key, dataset), row in same.items()
+        if dataset == "mtbench"
+    ]
+    gains, tokens = np.array(ratios).T
+    return Claim(
+        name="tasks",
+        title="Differences in acceptance between tasks become differences in speedup",
+        text=(
+            "Code repeats itself and is easy to guess, conversation is not. On the same model, machine and draft "
+            "length the time of a round is the same for both, so the speedup is proportional to the tokens a round "
+            "yields: a straight line through zero, on which every task finds its place. No draft length is right for "
+            "all of them."
+        ),
+        figures=(_lines(check, theme), _datasets(theme)),
+        checks=(check, lengths),
+        findings=(
+            f"From MT-Bench to HumanEval tokens per round grow {np.median(tokens):.2f} times and speedups "
+            f"{np.median(gains):.2f} times, in the median of {len(ratios)} published pairs.",
+        ),
+    )
+
+
+def _lines(check: Group, theme: str) -> Figure:
+    """Peak speedup against tokens per round: every machine is a line through zero for each draft length."""
+    import plotly.graph_objects as go
+
+    rows, said = read_table("moesd_peak_speedup").rows, rows_of(check)
+    figure, pictures = go.Figure(), []
+    machines = dict.fromkeys(row["hardware"] for row in rows if row["model"] == MODEL)
+    for picture, hardware in enumerate(machines):
+        devices, device = hardware.split("x")
+        pictures.append({"hardware": f"{devices}x {MOESD_DEVICES[device]}"})
+        for number, drafts in enumerate((2, 3, 4)):
+            tokens = np.linspace(1.0, drafts + 1.0, 9)
+            round_ = speculate(
+                MODEL,
+                MOESD_DEVICES[device],
+                draft=Draft.model(published_model("Qwen2-0.5B")),
+                acceptance=Acceptance.constant(1.0),
+                draft_length=drafts,
+                batch=MOESD_BATCHES,
+                context=MOESD_CONTEXT,
+                engine="vllm-v0",
+                parallelism=Parallelism(tp=int(devices)),
+            )
+            peak = float(round_.speedup.max()) / (drafts + 1.0)
+            traces_ = [curve(tokens, peak * tokens, f"{drafts} drafted tokens", number)]
+            for symbol, dataset in enumerate(("humaneval", "mtbench")):
+                mine = [
+                    i
+                    for i, row in enumerate(rows)
+                    if (row["model"], row["hardware"], row["gamma"], row["dataset"])
+                    == (MODEL, hardware, str(drafts), dataset)
+                ]
+                x = [float(rows[i]["sigma"]) * (drafts + 1.0) for i in mine]
+                y = [float(rows[i]["speedup_x"]) for i in mine]
+                points = published(x, y, f"{dataset}, {drafts}", number, [said[i] for i in mine])
+                traces_.append(points.update(marker={"symbol": ("diamond", "diamond-tall")[symbol]}))
+            for trace in traces_:
+                figure.add_trace(trace.update(meta={"picture": picture}))
+    return finish(
+        figure,
+        title="Peak speedup against tokens per round",
+        subtitle=f"{MODEL} with a draft of half a billion parameters (MoESD)",
+        x=AxisStyle("Tokens per round [tokens]", can_log=False),
+        y=AxisStyle("Peak speedup over batch [×]", can_log=False),
+        notes=notes_of(round_),
+        pictures=pictures,
+        theme=theme,
+    )
+
+
+def _datasets(theme: str) -> Figure:
+    """Speedup at the best draft length, from the acceptance published for each dataset."""
+    import plotly.graph_objects as go
+
+    figure = go.Figure()
+    rows = [row for row in read_table("specdecodebench_acceptance_by_position").rows if row["proposer"] == "eagle"]
+    for number, row in enumerate(rows):
+        accepted = Acceptance.survival([float(row[f"s{position}"]) for position in range(1, POSITIONS + 1)])
+        plan = optimize(
+            "Llama-3.1-8B",
+            "h100-sxm",
+            draft=Draft.eagle(),
+            acceptance=accepted,
+            batch=BATCHES,
+            context=1024,
+            max_draft_length=POSITIONS,
+        )
+        said = [
+            f"<b>{row['dataset']}</b>, batch {batch:.0f}: speedup {gain:.2f} at {drafts} drafted tokens"
+            f"<br>held back by {term}: {share:.0%} of a round"
+            for batch, gain, drafts, term, share in zip(
+                BATCHES, plan.speedup, plan.draft_length, plan.held_back_by, plan.held_back_share, strict=True
+            )
+        ]
+        trace = curve(BATCHES, plan.speedup, f"{row['dataset']}, published acceptance", number, said=said)
+        figure.add_trace(trace.update(mode="lines+markers", marker={"symbol": SYMBOLS[number], "size": 7}))
+    return finish(
+        figure,
+        title="Speedup by dataset at the best draft length of each batch",
+        subtitle="Llama-3.1-8B with an EAGLE-3 head on one H100; published acceptance by position (SpecDecode-Bench)",
+        x=AxisStyle("Batch [sequences]", log=True, octave=1),
+        y=AxisStyle("Speedup over plain decoding [×]"),
+        notes=notes_of(plan.best),
+        theme=theme,
+    )
