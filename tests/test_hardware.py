@@ -484,16 +484,25 @@ HOST_TIMES = ("per_layer", "per_step", "per_draft_step", "per_round", "per_round
 
 
 def test_engines_that_ship():
-    assert engine_names() == ("vllm", "vllm-v0", "sglang", "sglang-0.4", "trtllm", "none")
+    assert engine_names() == ("vllm", "sglang", "trtllm", "vllm-v0", "sglang-0.4", "none")
     for name in engine_names():
         engine = load_engine(name)
         assert load_engine(engine) is engine
         assert hash(engine) == hash(load_engine(name.upper()))
         assert engine.kernels in engine_names()
+        assert 0.0 < engine.launch_share.value <= 1.0
 
 
 def test_bare_kernels_have_no_host_time():
     assert all(getattr(load_engine("none"), part).value == 0.0 for part in HOST_TIMES)
+    assert load_engine("none").launch_share.value == 1.0
+
+
+def test_engines_with_served_runs_say_what_they_were_fitted_on():
+    for name in ("vllm", "sglang", "trtllm"):
+        engine = load_engine(name)
+        assert engine.fit.held_out == engine.fit.rows > 500
+        assert {engine.per_step.kind, engine.per_layer.kind, engine.launch_share.kind} == {"measured"}
 
 
 def test_vllm_step_time_is_within_its_error_of_another_source():

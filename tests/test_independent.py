@@ -68,7 +68,8 @@ def rates(kind: str, dtype: str) -> tuple[float, float, float, float]:
     """FLOP/s and B/s a kernel reaches, seconds a launch, and the sharpness of the corner."""
     block = machine().efficiency(kind, dtype)
     compute = block.compute * machine().peak_flops(dtype).value
-    return compute, block.memory * machine().memory_bandwidth.value, block.overhead, block.sharpness
+    launch = block.overhead * host("launch_share")
+    return compute, block.memory * machine().memory_bandwidth.value, launch, block.sharpness
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import attrs
 import numpy as np
 import pytest
 from hypothesis import given
@@ -230,3 +231,13 @@ def test_bare_constructors_work_and_say_what_they_assume() -> None:
     round_ = lm.speculate(MOE, H100, draft_length=2)
     assert any("acceptance" in note for note in round_.assumptions)
     assert any("routing" in note for note in round_.assumptions)
+
+
+def test_a_drafter_launches_its_kernels_as_the_engine_does() -> None:
+    vllm = lm.load_engine("vllm")
+    hidden = attrs.evolve(vllm, launch_share=attrs.evolve(vllm.launch_share, value=0.2))
+    whole, part = (
+        lm.speculate("Qwen3-8B", "h100-sxm", engine=engine, draft_length=3, batch=1).cost.draft_step.terms()
+        for engine in (vllm, hidden)
+    )
+    np.testing.assert_allclose(part["kernel launches"], 0.2 / vllm.launch_share.value * whole["kernel launches"])

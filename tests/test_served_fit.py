@@ -10,6 +10,7 @@ from latency_model.evidence.served import (
     Host,
     Kernels,
     Run,
+    coverage,
     fit_hosts,
     kernel_times,
     leave_one_model_out,
@@ -58,7 +59,7 @@ def made(host: Host = TRUE, noise: float = 0.0, seed: int = 1) -> Kernels:
 
 def test_host_times_that_made_the_runs_are_found():
     host = fit_hosts(made())["vllm"]
-    assert host.launch_share == pytest.approx(TRUE.launch_share, abs=0.051)  # the grid
+    assert host.launch_share == TRUE.launch_share
     exact = fit_hosts(made(), launch_share=TRUE.launch_share)["vllm"]
     assert exact.per_layer == pytest.approx(TRUE.per_layer, rel=0.02)
     assert exact.per_step == pytest.approx(TRUE.per_step, rel=0.02)
@@ -72,9 +73,30 @@ def test_the_uncertainty_is_the_scatter_of_the_runs():
     assert np.mean(sigmas) == pytest.approx(0.1, rel=0.15)
 
 
+def test_models_alike_in_kernels_a_layer_say_nothing_about_launches_and_keep_them_whole():
+    kernels = made().where(made().column("model") == "Qwen3-32B")
+    assert fit_hosts(kernels)["vllm"].launch_share == 1.0
+    assert np.isnan(leave_one_model_out(kernels, {"vllm": TRUE})).all()
+
+
+def test_what_models_tell_apart_is_certain_and_what_they_dispute_is_not():
+    clean, mixed = made(), made()
+    slow = np.where(mixed.column("model") == "Qwen3-32B", 1.3, 1.0)
+    mixed = attrs.evolve(
+        mixed, runs=[attrs.evolve(r, tpot=float(r.tpot * s)) for r, s in zip(mixed.runs, slow, strict=True)]
+    )
+    assert fit_hosts(clean)["vllm"].host_error < 0.02 < 0.1 < fit_hosts(mixed)["vllm"].host_error
+
+
+def test_coverage_is_the_share_of_runs_inside_their_interval():
+    measured = np.array([1.0, 1.0, 1.0, 1.0])
+    predicted = np.array([1.0, 1.2, 2.0, np.nan])
+    assert coverage(predicted, measured, 0.2) == pytest.approx(2 / 3)  # ln 1.2 = .18 < .26 < ln 2
+
+
 def test_a_model_left_out_is_predicted_from_the_others():
     kernels = made()
-    predicted = leave_one_model_out(kernels, TRUE.launch_share)
+    predicted = leave_one_model_out(kernels, {"vllm": TRUE})
     assert prediction_errors(predicted, kernels.measured).p90 < 0.01
 
 

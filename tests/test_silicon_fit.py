@@ -20,6 +20,7 @@ from latency_model.evidence.silicon.gemm import matrix_bytes
 from latency_model.evidence.silicon.moe import _counts as moe_counts
 from latency_model.evidence.silicon.moe import drawn_loads
 from latency_model.evidence.silicon.tables import Table, read_table
+from latency_model.specs.hardware_text import efficiency_text
 
 TRUE = Constants(compute=0.7, memory=0.85, overhead=5e-6, sharpness=2.2)
 
@@ -117,11 +118,11 @@ def test_blocks_replace_the_marked_part_and_nothing_else(monkeypatch, tmp_path):
     block = efficiency_of(fit_rows(rows_of(synthetic(noise=0.05)), Bounds()))
     bare = 'title = "x"\ncompute.bf16 = "1 TFLOP/s"\nmemory.bandwidth = "1 TB/s"\nmemory.capacity = "1 GB"\n'
     text = bare + "\n[sources]\n"
-    once = with_blocks(text, {"efficiency.gemm.bf16": block})
+    once = with_blocks(text, [efficiency_text("efficiency.gemm.bf16", block)])
     assert once.startswith(bare)
-    assert with_blocks(once, {"efficiency.gemm.bf16": block}) == once
+    assert with_blocks(once, [efficiency_text("efficiency.gemm.bf16", block)]) == once
     other = attrs.evolve(block, compute=0.5)
-    twice = with_blocks(once, {"efficiency.gemm.bf16": other})
+    twice = with_blocks(once, [efficiency_text("efficiency.gemm.bf16", other)])
     assert twice.count("[efficiency.gemm.bf16]") == 1
     path = tmp_path / "x.toml"
     path.write_text(twice)

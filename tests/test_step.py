@@ -106,6 +106,21 @@ def test_a_machine_twice_as_fast_halves_everything_but_overheads() -> None:
         np.testing.assert_allclose(terms_fast[name] * (1 if fixed else 2), terms_slow[name], rtol=1e-12)
 
 
+@pytest.mark.parametrize("share", [0.05, 0.35, 1.0])
+def test_an_engine_that_hides_launches_changes_nothing_else(share: float) -> None:
+    vllm = lm.load_engine("vllm")
+    whole, part = (
+        attrs.evolve(vllm, launch_share=attrs.evolve(vllm.launch_share, value=value)) for value in (1.0, share)
+    )
+    points = {"batch": [1, 32], "tokens_per_sequence": 3, "context": 3000, "parallelism": lm.Parallelism(tp=2)}
+    before, after = step(MOE, engine=whole, **points).terms(), step(MOE, engine=part, **points).terms()
+    for name, seconds in before.items():
+        kept = share if name == "kernel launches" else 1.0
+        np.testing.assert_allclose(after[name], kept * seconds, rtol=1e-9)
+    scaled = step(MOE, engine=whole, **points).scaled_time({("engine", "launch_share"): share})
+    np.testing.assert_allclose(scaled, step(MOE, engine=part, **points).time, rtol=1e-12)
+
+
 def test_flops_and_bytes_of_a_dense_step_by_hand() -> None:
     model = lm.load_model(DENSE)
     batch, tokens, cached = 3, 2, 1000

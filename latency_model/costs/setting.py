@@ -38,7 +38,7 @@ class Setting:
     parallelism, routing, dtypes
         Layout, expert choice and number formats.
     engine : EngineOverheads
-        Host times of the serving engine.
+        Host times of the serving engine, and what its CUDA graphs leave of the kernels' fixed times.
     kv_reread : float
         0 when a verification kernel reads the cache once for all tokens of a sequence, 1 when it reads it again
         for every one; the re-read factor is ρ = 1 + kv_reread·(n − 1) [1].
@@ -86,7 +86,8 @@ class Setting:
 
         A draft model keeps its own layout, one device per replica unless told otherwise: it does not shrink with the
         target's.  Heads and MTP layers are spread like the target (on its last stage) unless told otherwise, as
-        engines do.  The host time of a draft step is part of the round; only that between layers is added here.
+        engines do.  The host time of a draft step is part of the round; only what is paid between its kernels is
+        added here.
         """
         network = draft.network(self.model)
         if network is None:
@@ -99,7 +100,8 @@ class Setting:
             own = draft.parallelism or Parallelism()
             layout = own if own.dp > 1 else attrs.evolve(own, dp=self.parallelism.dp)
         layout.check(network)
-        bare = attrs.evolve(load_engine("none"), per_layer=self.engine.per_layer)
+        engine = self.engine
+        bare = attrs.evolve(load_engine("none"), per_layer=engine.per_layer, launch_share=engine.launch_share)
         return attrs.evolve(self, model=network, parallelism=layout, engine=bare)
 
     @property

@@ -43,7 +43,7 @@ IndexArray = NDArray[np.intp]
 
 #: Factors on times, keyed by (operation kind or group, part): ``("gemm", "memory"): 1.1`` makes the memory term
 #: of every GEMM 10 % slower.  Parts are ``compute``, ``memory`` and ``overhead``; those of ``engine`` are the host
-#: times of specs.engine.
+#: times and the launch share of specs.engine.
 Scales = Mapping[tuple[str, str], float]
 
 COMMUNICATION = ("all_reduce", "all_to_all", "p2p")
@@ -73,7 +73,8 @@ COMPUTE_TERMS = {
 class Component:
     """An operation with the rates it reaches on the machine: enough to time it, scaled or not.
 
-    ``peak_flops`` and ``bandwidth`` are achieved rates [FLOP/s], [B/s]; ``overhead`` [s] is that of all its kernels.
+    ``peak_flops`` and ``bandwidth`` are achieved rates [FLOP/s], [B/s]; ``overhead`` [s] is what the engine leaves of
+    the fixed time of all its kernels.
     For communication the latency takes the place of the compute term (the smooth maximum of equations.md
     section 10), ``bandwidth`` is the link's.
     """
@@ -99,7 +100,7 @@ class Component:
             self.operation.traffic,
             peak_flops=self.peak_flops / self._factor(scales, "compute"),
             bandwidth=self.bandwidth / self._factor(scales, "memory"),
-            overhead=self.overhead * self._factor(scales, "overhead"),
+            overhead=self.overhead * self._factor(scales, "overhead") * scales.get(("engine", "launch_share"), 1.0),
             sharpness=self.sharpness,
         )
         return self.repeats * once
@@ -340,7 +341,7 @@ def _component(operation: Operation, setting: Setting) -> Component:
         operation=operation,
         peak_flops=constants.compute * peak.value,
         bandwidth=constants.memory * hardware.memory_bandwidth.value,
-        overhead=constants.overhead * operation.kernels,
+        overhead=constants.overhead * operation.kernels * setting.engine.launch_share.value,
         sharpness=constants.sharpness,
     )
 
@@ -430,7 +431,7 @@ def step_cost(
 ) -> StepCost:
     r"""Cost of one engine step: B sequences that each feed n tokens after S cached ones.
 
-    .. math:: T = T_{engine} + \sum_i r_i \left(k_i t_0 + \left[(F_i/a_F P)^p + (M_i/a_B W)^p\right]^{1/p}\right)
+    .. math:: T = T_{host} + \sum_i r_i \left(\varphi k_i t_0 + \left[(F_i/a_F P)^p + (M_i/a_B W)^p\right]^{1/p}\right)
 
     Parameters
     ----------
@@ -447,7 +448,8 @@ def step_cost(
     prefill : bool
         Use the kernels of a prefill and sample only the last token of each sequence.
     parallelism, routing, dtypes, engine
-        Layout, expert choice, number formats and host times; each has a documented default.
+        Layout, expert choice, number formats and engine; each has a documented default.  The engine says what the
+        host adds, and which share φ of a kernel's fixed time is left in its CUDA graphs.
     kv_reread : float
         0 when kernels read the cache once for all tokens of a sequence, 1 when once for each token [1].
 

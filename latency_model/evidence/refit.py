@@ -1,8 +1,9 @@
 """Refit the measured constants of every profile: ``python -m latency_model.evidence.refit`` (extra ``silicon``).
 
-Reads the kernel tables of aiconfigurator-core, fits each (device, engine, operation, number format), and writes the
-marked part of ``hardware_profiles/*.toml`` and the page ``docs/silicon.md``.  The same package gives the same files;
-``--check`` writes nothing and says whether they are up to date.
+Reads the kernel tables of aiconfigurator-core, fits each (device, engine, operation, number format), then host times
+and launch shares of engines with the profiles just written, and writes the marked parts of ``hardware_profiles/*.toml``
+and the page ``docs/silicon.md``.  The same package gives the same files; ``--check`` writes nothing and says whether
+they are up to date.
 """
 
 from __future__ import annotations
@@ -15,12 +16,22 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from latency_model.evidence.fit import COLLECTIVES, Bounds, Errors, Fit, fit_rows, work_of
+from latency_model.evidence.served import (
+    Host,
+    Kernels,
+    coverage,
+    fit_hosts,
+    leave_one_model_out,
+    prediction_errors,
+    usable_runs,
+)
 from latency_model.evidence.served_page import served_lines
 from latency_model.evidence.silicon import DEVICES, ENGINES, READERS, Rows, package_version
 from latency_model.evidence.silicon_page import silicon_page
 from latency_model.specs.hardware import Efficiency, load_hardware, profiles_directory
-from latency_model.specs.hardware_text import efficiency_text
+from latency_model.specs.hardware_text import efficiency_text, quantity_text, record_text
 from latency_model.specs.profile import ANY_DTYPE, FitRecord
+from latency_model.specs.quantity import Quantity
 
 __all__ = ["bounds_of", "efficiency_of", "fit_everything", "main", "stored_fits", "with_blocks"]
 
@@ -123,17 +134,52 @@ def _package() -> str:
     return PACKAGE.format(version=package_version())
 
 
-def blocks_of(profile: str, fits: list[Fit]) -> dict[str, Efficiency]:
-    """Every block of a profile by the name of its table, common ones first."""
+def profile_tables(profile: str, fits: list[Fit]) -> Iterator[str]:
+    """Every measured table of a profile, common ones first."""
     common = {key[1:]: fit for key, fit in stored_fits(fits).items() if key[0] == profile}
     single = {key[1:]: fit for key, fit in engine_fits(fits).items() if key[0] == profile}
     both = (*sorted(common.items()), *sorted(single.items()))
-    return {f"efficiency.{'.'.join(key)}": efficiency_of(fit) for key, fit in both}
+    return (efficiency_text(f"efficiency.{'.'.join(key)}", efficiency_of(fit)) for key, fit in both)
 
 
-def with_blocks(text: str, blocks: dict[str, Efficiency]) -> str:
-    """Replace the marked part of a profile's text; a file without one gets it before its sources."""
-    written = "\n".join(efficiency_text(name, block).rstrip() for name, block in blocks.items())
+def engine_tables(hosts: dict[str, Host], kernels: Kernels) -> Iterator[str]:
+    """Every measured table of the engines' file."""
+    apart, engines = leave_one_model_out(kernels, hosts), kernels.column("engine")
+    for engine, host in hosts.items():
+        mine = engines == engine
+        errors = prediction_errors(apart[mine], kernels.measured[mine])
+        told = {"source": "served", "kind": "measured"}
+        joint = f"{host.host_error:.0%} is the error of per_layer and per_step together"
+        numbers = {
+            "per_layer": (
+                Quantity(value=host.per_layer, uncertainty=_two(host.host_error), note=joint, **told),
+                "time",
+            ),
+            "per_step": (Quantity(value=host.per_step, uncertainty=_two(host.host_error), note=joint, **told), "time"),
+            "launch_share": (
+                Quantity(value=host.launch_share, uncertainty=_two(host.launch_share_error), **told),
+                "ratio",
+            ),
+        }
+        yield from (quantity_text(f"{engine}.{part}", number, unit) for part, (number, unit) in numbers.items())
+        record = FitRecord(
+            rows=host.runs,
+            held_out=errors.rows,
+            median_error=round(errors.median, 4),
+            p90_error=round(errors.p90, 4),
+            coverage=round(coverage(apart[mine], kernels.measured[mine], host.uncertainty), 2),
+            date=DATE,
+        )
+        yield record_text(f"{engine}.fit", record)
+
+
+def _two(value: float) -> float:
+    return float(f"{value:.2g}")
+
+
+def with_blocks(text: str, tables: Iterable[str]) -> str:
+    """Replace the marked part of a file's text; a file without one gets it before its sources."""
+    written = "\n".join(table.rstrip() for table in tables)
     part = f"{BEGIN}\n{written}\n\n{END}\n"
     marked = re.compile(rf"{re.escape(BEGIN)}\n.*?{re.escape(END)}\n", re.DOTALL)
     if marked.search(text):
@@ -151,10 +197,15 @@ def main(arguments: list[str] | None = None) -> int:
     stale = []
     for profile in DEVICES.values():
         path = profiles_directory() / f"{profile}.toml"
-        text = with_blocks(path.read_text(encoding="utf-8"), blocks_of(profile, fits))
+        text = with_blocks(path.read_text(encoding="utf-8"), profile_tables(profile, fits))
         stale += _settle(path, text, write=not options.check)
     # Served runs are predicted with the profiles just written.
-    page = [silicon_page(fits, date=DATE, package=_package()), *served_lines()]
+    kernels, dropped = usable_runs()
+    hosts = fit_hosts(kernels)
+    path = profiles_directory() / "engines.toml"
+    text = with_blocks(path.read_text(encoding="utf-8"), engine_tables(hosts, kernels))
+    stale += _settle(path, text, write=not options.check)
+    page = [silicon_page(fits, date=DATE, package=_package()), *served_lines(kernels, hosts, dropped)]
     stale += _settle(options.page, "\n".join(page) + "\n", write=not options.check)
     return int(options.check and bool(stale))
 

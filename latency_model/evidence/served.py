@@ -8,7 +8,7 @@ computed between a sequence's N tokens:
 
 kappa lies between 1/2, when all sequences start together, and 1, when they start evenly.  Of the fixed time that a
 kernel takes when it is timed alone a share phi is left where kernels follow each other in a CUDA graph.  The step model
-gives the kernels; phi is fitted once, the rest per engine, nothing per model.
+gives the kernels; the rest is fitted per engine, nothing per model.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ __all__ = [
     "Host",
     "Kernels",
     "Run",
+    "coverage",
     "fit_hosts",
     "kernel_times",
     "leave_one_model_out",
@@ -40,6 +41,7 @@ __all__ = [
     "prediction_errors",
     "read_runs",
     "usable",
+    "usable_runs",
 ]
 
 FloatArray = NDArray[np.floating[Any]]
@@ -75,7 +77,11 @@ UNUSABLE = {
     ("trtllm", "1.2.0rc6.post3", "DeepSeek-V3"): "speculation the table does not record (two to three times faster)",
     ("trtllm", "1.3.0rc1", ""): "not reproducible (8 and 42 ms for one configuration)",
 }
-LAUNCH_SHARES = np.linspace(0.0, 1.0, 21)
+#: Candidates for the share of launches left, and their distance.
+GRID = 0.05
+LAUNCH_SHARES = np.round(np.arange(1.0, 0.0, -GRID), 2)
+#: Decimals of microseconds a layer, of milliseconds a step and of the spread; scores are those of the rounded ones.
+DECIMALS = 2
 #: Kinds of operations whose fixed time is a launch.
 LAUNCHED = ("gemm", "moe", "attention_decode", "attention_prefill", "elementwise")
 
@@ -138,20 +144,27 @@ class Host:
     spread: float  # kappa: share of the other sequences' prompts that falls between one's tokens [1]
     launch_share: float  # phi: share of a kernel's fixed time left inside a CUDA graph [1]
     uncertainty: float = 0.0  # of the time per token, relative, one sigma
+    host_error: float = 0.0  # of per_layer and per_step together, relative, one sigma
+    launch_share_error: float = 0.0  # relative, one sigma
     runs: int = 0
+
+    def host(self, layers: FloatArray) -> FloatArray:
+        """Host time of a step of a model with so many layers [s]."""
+        return self.per_layer * layers + self.per_step
 
     def tpot(self, kernels: Kernels) -> FloatArray:
         """Time per output token [s]."""
         hidden = 1.0 - self.launch_share
-        host = self.per_layer * kernels.layers + self.per_step
+        host = self.host(kernels.layers)
         decode = kernels.decode - hidden * kernels.decode_launch
         prompt = kernels.prompt - hidden * kernels.prompt_launch
         return np.asarray(decode + host + self.spread * kernels.prompts * (prompt + host))
 
     def ttft(self, kernels: Kernels) -> FloatArray:
         """Time to the first token of a sequence that does not wait for others [s]."""
-        host = self.per_layer * kernels.layers + self.per_step
-        return np.asarray(kernels.prompt - (1.0 - self.launch_share) * kernels.prompt_launch + host)
+        return np.asarray(
+            kernels.prompt - (1.0 - self.launch_share) * kernels.prompt_launch + self.host(kernels.layers)
+        )
 
 
 def read_runs() -> tuple[list[Run], dict[str, int]]:
@@ -285,24 +298,64 @@ def usable(kernels: Kernels) -> tuple[BoolArray, dict[str, int]]:
     }
 
 
+def usable_runs() -> tuple[Kernels, dict[str, int]]:
+    """Every run that can be used, with its kernels predicted, and how many cannot for which reason."""
+    runs, dropped = read_runs()
+    every = kernel_times(runs)
+    mask, more = usable(every)
+    return every.where(mask), dropped | more
+
+
 def fit_hosts(kernels: Kernels, launch_share: float | None = None) -> dict[str, Host]:
-    """Fit every engine's host times and spread; the launch share is common to all, the best of a grid if not given."""
+    """Fit every engine's host times, spread and, where it is not given, launch share."""
     engines = kernels.column("engine")
-    if launch_share is None:
-        losses = [
-            sum(_fit(kernels.where(engines == engine), share)[1] for engine in ENGINES if np.any(engines == engine))
-            for share in LAUNCH_SHARES
-        ]
-        launch_share = float(LAUNCH_SHARES[int(np.argmin(losses))])
     return {
-        engine: _fit(kernels.where(engines == engine), launch_share)[0]
+        engine: _fit_engine(kernels.where(engines == engine), launch_share)
         for engine in ENGINES
         if np.any(engines == engine)
     }
 
 
-def _fit(kernels: Kernels, launch_share: float) -> tuple[Host, float]:
-    """Host times of one engine and the loss: soft-L1 of ln(predicted/measured), nothing negative."""
+def _fit_engine(kernels: Kernels, launch_share: float | None) -> Host:
+    """Host times of one engine with the spread of its runs and the uncertainty of what was fitted.
+
+    The launch share is the one with which runs of a model are predicted best from those of the others: within one
+    model a launch looks like host time per layer, between models with many and with few kernels a layer it does not.
+    Uncertainties of constants are jackknife errors over models, since runs of one model err together.
+    """
+    models = kernels.column("model")
+    names = np.unique(models)
+    shares = LAUNCH_SHARES if launch_share is None else np.array([launch_share])
+    losses = np.array([_losses(kernels, models, names, share) for share in shares])  # [shares, models]
+    best = float(shares[np.argmin(losses.sum(axis=1))])
+    host = _fit(kernels, best)
+    layers = np.array([np.median(kernels.layers)])
+    error = np.abs(np.log(host.tpot(kernels) / kernels.measured))
+    refitted = [_fit(kernels.where(models != name), best) for name in names if np.any(models != name)]
+    without = losses.sum(axis=1)[:, None] - losses
+    return evolve(
+        host,
+        uncertainty=float(np.quantile(error, 0.8)) / INTERVAL_80,
+        host_error=_jackknife_error([float(other.host(layers)[0]) for other in refitted]) / float(host.host(layers)[0]),
+        launch_share_error=max(_jackknife_error(shares[np.argmin(without, axis=0)]), GRID) / host.launch_share,
+        runs=len(kernels.runs),
+    )
+
+
+def _losses(kernels: Kernels, models: NDArray[Any], names: NDArray[Any], launch_share: float) -> FloatArray:
+    """Soft-L1 of ln(predicted/measured) over the runs of each model, predicted from the others; 0 without others."""
+    residuals = np.log(_each_model_from_the_others(kernels, launch_share) / kernels.measured) / LOSS_SCALE
+    losses = 2.0 * (np.sqrt(1.0 + np.nan_to_num(residuals) ** 2) - 1.0)
+    return np.array([losses[models == name].sum() for name in names])
+
+
+def _jackknife_error(values: Sequence[float] | FloatArray) -> float:
+    """Standard error of an estimate from the estimates with one group left out each; 0 with fewer than two."""
+    return float(np.sqrt((len(values) - 1) * np.var(values))) if len(values) > 1 else 0.0
+
+
+def _fit(kernels: Kernels, launch_share: float) -> Host:
+    """Host times of one engine with the smallest soft-L1 loss of ln(predicted/measured), nothing negative."""
     from scipy.optimize import least_squares
 
     measured = kernels.measured
@@ -318,10 +371,10 @@ def _fit(kernels: Kernels, launch_share: float) -> tuple[Host, float]:
         loss="soft_l1",
         f_scale=LOSS_SCALE,
     )
-    best = host(found.x)
-    error = np.abs(np.log(best.tpot(kernels) / measured))
-    sigma = float(np.quantile(error, 0.8)) / INTERVAL_80
-    return evolve(best, uncertainty=sigma, runs=len(measured)), float(found.cost)
+    layer, step, spread = (f"{value:.{DECIMALS}f}" for value in found.x)
+    return Host(
+        per_layer=float(f"{layer}e-6"), per_step=float(f"{step}e-3"), spread=float(spread), launch_share=launch_share
+    )
 
 
 def predict_tpot(kernels: Kernels, hosts: dict[str, Host]) -> FloatArray:
@@ -334,16 +387,31 @@ def predict_tpot(kernels: Kernels, hosts: dict[str, Host]) -> FloatArray:
     return predicted
 
 
-def leave_one_model_out(kernels: Kernels, launch_share: float) -> FloatArray:
+def leave_one_model_out(kernels: Kernels, hosts: dict[str, Host]) -> FloatArray:
     """Predict each model's runs from host times fitted on the other models of the same engine [s]."""
-    engines, models = kernels.column("engine"), kernels.column("model")
+    engines = kernels.column("engine")
     predicted = np.full(len(kernels.runs), np.nan)
-    for engine, model in sorted(set(zip(engines.tolist(), models.tolist(), strict=True))):
-        mine = (engines == engine) & (models == model)
-        others = (engines == engine) & (models != model)
-        if others.any():
-            predicted[mine] = _fit(kernels.where(others), launch_share)[0].tpot(kernels.where(mine))
+    for engine, host in hosts.items():
+        mine = engines == engine
+        predicted[mine] = _each_model_from_the_others(kernels.where(mine), host.launch_share)
     return predicted
+
+
+def _each_model_from_the_others(kernels: Kernels, launch_share: float) -> FloatArray:
+    """Time per output token of one engine's runs; not a number where there is no other model [s]."""
+    models = kernels.column("model")
+    predicted = np.full(len(kernels.runs), np.nan)
+    for model in np.unique(models):
+        mine = models == model
+        if not mine.all():
+            predicted[mine] = _fit(kernels.where(~mine), launch_share).tpot(kernels.where(mine))
+    return predicted
+
+
+def coverage(predicted: FloatArray, measured: FloatArray, uncertainty: float) -> float:
+    """Share of the runs with a prediction whose measured time lies in its 80 % interval [1]."""
+    known = np.isfinite(predicted)
+    return float(np.mean(np.abs(np.log(predicted[known] / measured[known])) <= INTERVAL_80 * uncertainty))
 
 
 def prediction_errors(predicted: FloatArray, measured: FloatArray) -> Errors:

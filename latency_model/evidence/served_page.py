@@ -9,14 +9,12 @@ import numpy as np
 from latency_model.evidence.fit import Errors
 from latency_model.evidence.served import (
     BoolArray,
+    Host,
     Kernels,
     fit_hosts,
-    kernel_times,
     leave_one_model_out,
     predict_tpot,
     prediction_errors,
-    read_runs,
-    usable,
 )
 
 __all__ = ["served_lines"]
@@ -25,15 +23,19 @@ FEW_SEQUENCES = 8
 NAMES = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM"}
 
 
-def served_lines() -> Iterator[str]:
-    """Predict every usable run and lay out the errors by engine, device and model."""
-    runs, dropped = read_runs()
-    every = kernel_times(runs)
-    mask, more = usable(every)
-    kernels = every.where(mask)
-    hosts = fit_hosts(kernels)
-    share = next(iter(hosts.values())).launch_share
-    predicted, apart = predict_tpot(kernels, hosts), leave_one_model_out(kernels, share)
+def served_lines(kernels: Kernels, hosts: dict[str, Host], dropped: dict[str, int]) -> Iterator[str]:
+    """Lay out the constants of each engine and the errors by engine, device and model.
+
+    Parameters
+    ----------
+    kernels : Kernels
+        Usable runs with their kernels predicted.
+    hosts : dict
+        What was fitted, by engine.
+    dropped : dict
+        Reason: runs left out for it.
+    """
+    predicted, apart = predict_tpot(kernels, hosts), leave_one_model_out(kernels, hosts)
     alone = predict_tpot(kernels, fit_hosts(kernels, launch_share=1.0))
     yield from ("", "## Served runs", "")
     yield (
@@ -42,30 +44,41 @@ def served_lines() -> Iterator[str]:
         "mean context, the prompts of the other sequences that fall between, and host time per layer and per step. "
         "*Spread* is the share of those prompts that falls between one's tokens (1/2 when all start together, 1 when "
         "evenly). *Launch share* is what is left, inside a CUDA graph, of the fixed time a kernel takes when timed "
-        "alone; it is common to all engines. Nothing is fitted per model. Time to first token is not predicted: in "
-        "these runs it is mostly queueing and front end."
+        "alone; of a grid, the one with which models are predicted best from the others. TensorRT-LLM launches a "
+        "kernel before the one ahead of it has ended, and keeps a third; the runs of the others are predicted best "
+        "with whole launches. Errors of constants are jackknife errors over models. Nothing is fitted per model. Time "
+        "to first token is not predicted: in these runs it is mostly queueing and front end."
     )
     yield ""
-    yield _row("engine", "runs", "host µs per layer", "host ms per step", "spread", "launch share", "one sigma")
-    yield _row(*["---"] * 7)
+    yield _row(
+        "engine",
+        "runs",
+        "host µs per layer",
+        "host ms per step",
+        "error of both",
+        "launch share",
+        "spread",
+        "one sigma",
+    )
+    yield _row(*["---"] * 8)
     for engine, host in hosts.items():
         yield _row(
             NAMES[engine],
             str(host.runs),
             f"{host.per_layer * 1e6:.1f}",
             f"{host.per_step * 1e3:.2f}",
+            f"{host.host_error:.0%}",
+            f"{host.launch_share:.2f} ± {host.launch_share * host.launch_share_error:.2f}",
             f"{host.spread:.2f}",
-            f"{host.launch_share:.2f}",
             f"{host.uncertainty:.0%}",
         )
     yield ""
     yield (
-        "Median / p90 error in %. *Model left out*: host times fitted on the other models of the engine. *All "
-        "launches*: the step model as it is, with the whole fixed time of every kernel (launch share 1), host times "
-        "fitted again."
+        "Median / p90 error in %. *Model left out*: everything but the launch share fitted on the other models of the "
+        "engine. *Whole launches*: launch share 1 for every engine, host times fitted again."
     )
     yield ""
-    yield _row("runs of", "count", "median / p90", "model left out", "all launches")
+    yield _row("runs of", "count", "median / p90", "model left out", "whole launches")
     yield _row(*["---"] * 5)
     for name, chosen in _groups(kernels):
         if chosen.any():
@@ -73,7 +86,7 @@ def served_lines() -> Iterator[str]:
             cells = [prediction_errors(values[chosen], measured) for values in (predicted, apart, alone)]
             yield _row(name, str(int(chosen.sum())), *map(_errors, cells))
     yield from ("", "Runs left out:", "")
-    yield from (f"- {reason}: {count:,}" for reason, count in (dropped | more).items() if count)
+    yield from (f"- {reason}: {count:,}" for reason, count in dropped.items() if count)
 
 
 def _groups(kernels: Kernels) -> Iterator[tuple[str, BoolArray]]:

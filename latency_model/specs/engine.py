@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
 from attrs import evolve, frozen
 
 from latency_model.errors import InputError, Problems, nearest, shorten
-from latency_model.specs.hardware import profiles_directory
-from latency_model.specs.profile import HOST_TIMES, HardwareProfile
+from latency_model.specs.hardware import profiles_directory, read_fit
+from latency_model.specs.profile import HOST_TIMES, FitRecord, HardwareProfile
 from latency_model.specs.quantity import Quantity
 from latency_model.specs.toml_fields import Fields, read_toml
 
 __all__ = ["EngineOverheads", "engine_names", "load_engine"]
 
 _FILE = "engines.toml"
+#: What an engine may take over from another one.
+_PARTS = {**dict.fromkeys(HOST_TIMES, "time"), "launch_share": "ratio"}
 
 
 @frozen(kw_only=True)
 class EngineOverheads:
-    """Host times [s] of one engine, each with its provenance."""
+    """Host times [s] of one engine and what it leaves of a kernel's fixed time, each with its provenance."""
 
     name: str
     version: str
@@ -31,6 +35,8 @@ class EngineOverheads:
     per_round: Quantity  # rejection sampling and bookkeeping of a draft-and-verify round
     per_round_layer: Quantity  # launches of a verification outside CUDA graphs, for each layer of the target
     per_sequence: Quantity  # bookkeeping of a draft-and-verify round for each sequence in it
+    launch_share: Quantity  # of a kernel's fixed time when timed alone, what is left of it in a step, in (0, 1] [1]
+    fit: FitRecord | None = None  # where host times and launch share were fitted to served runs
 
 
 @cache
@@ -39,16 +45,39 @@ def _shipped() -> dict[str, EngineOverheads]:
     document, _ = read_toml(profiles_directory() / _FILE)
     sources = document.pop("sources")
     problems = Problems(_FILE)
-    engines = {}
+    engines: dict[str, EngineOverheads] = {}
     for name, table in document.items():
         fields = Fields(table, problems, f"{name}.", sources)
         version = fields.text("version")
         kernels = fields.text("kernels", default=name)
-        times = {part: fields.required_quantity(part, "time") for part in HOST_TIMES}
+        parts = _read_parts(fields, engines)
+        fit = read_fit(fields.child("fit")) if "fit" in fields else None
         fields.close()
         problems.raise_if_any()
-        engines[name] = EngineOverheads(name=name, version=version, kernels=kernels, **times)
+        engines[name] = EngineOverheads(name=name, version=version, kernels=kernels, fit=fit, **parts)
     return engines
+
+
+def _read_parts(fields: Fields, engines: Mapping[str, EngineOverheads]) -> dict[str, Quantity]:
+    """Read every part; what a table leaves out is that of the engine it is ``like``, with an error of transfer."""
+    like = fields.text("like", choices=engines)
+    error = fields.number("transfer_error", default=0.0)
+    parts = {}
+    for part, dimension in _PARTS.items():
+        if like and part not in fields:
+            parts[part] = _transferred(getattr(engines[like], part), error, like)
+        else:
+            parts[part] = fields.required_quantity(part, dimension)
+    return parts
+
+
+def _transferred(quantity: Quantity, error: float, engine: str) -> Quantity:
+    return evolve(
+        quantity,
+        kind="assumed" if quantity.kind == "assumed" else "transferred",
+        uncertainty=math.hypot(quantity.uncertainty, error),
+        note=f"as {engine}",
+    )
 
 
 def engine_names() -> tuple[str, ...]:

@@ -42,6 +42,7 @@ __all__ = [
     "load_hardware",
     "parse_hardware",
     "profiles_directory",
+    "read_fit",
 ]
 
 _Blocks = dict[tuple[str, str, str], Efficiency]  # by engine, operation, format
@@ -374,13 +375,14 @@ def _read_block(fields: Fields) -> Efficiency:
         kind=fields.text("kind", default="assumed", choices=KINDS),
         source=fields.source(),
         note=fields.text("note"),
-        fit=_read_fit(fields.child("fit")) if "fit" in fields else None,
+        fit=read_fit(fields.child("fit")) if "fit" in fields else None,
     )
     fields.close()
     return block
 
 
-def _read_fit(fields: Fields) -> FitRecord:
+def read_fit(fields: Fields) -> FitRecord:
+    """Read what constants were fitted on and how well they predict rows they have not seen."""
     record = FitRecord(
         rows=int(fields.number("rows", high=1e9)),
         held_out=int(fields.number("held_out", high=1e9)),

@@ -12,8 +12,9 @@ import attrs
 from latency_model import units
 from latency_model.errors import InputError
 from latency_model.specs.hardware import Efficiency, HardwareProfile, Quantity, load_hardware
+from latency_model.specs.profile import FitRecord
 
-__all__ = ["diff_profiles", "efficiency_text", "profile_rows", "write_hardware"]
+__all__ = ["diff_profiles", "efficiency_text", "profile_rows", "quantity_text", "record_text", "write_hardware"]
 
 _QUANTITIES = {  # field of the profile: (table and key in the file, dimension)
     "memory_bandwidth": ("memory.bandwidth", "bandwidth"),
@@ -142,7 +143,7 @@ def _lines(profile: HardwareProfile, base: HardwareProfile | None, extends: str)
 def _stated(profile: HardwareProfile) -> Iterator[tuple[str, str]]:
     """Name and text of every table a self-contained file has."""
     for key, quantity, dimension in _quantities(profile):
-        yield key, _quantity_text(key, quantity, dimension)
+        yield key, quantity_text(key, quantity, dimension)
     if profile.link_name:
         yield "link", f"\n[link]\nname = {_quoted(profile.link_name)}"
     if profile.cores:
@@ -159,10 +160,11 @@ def _stated(profile: HardwareProfile) -> Iterator[tuple[str, str]]:
         name = f"efficiency.{'.'.join(where)}"
         yield name, efficiency_text(name, block)
     for (engine, part), quantity in profile.host_times.items():
-        yield f"engine.{engine}.{part}", _quantity_text(f"engine.{engine}.{part}", quantity, "time")
+        yield f"engine.{engine}.{part}", quantity_text(f"engine.{engine}.{part}", quantity, "time")
 
 
-def _quantity_text(key: str, quantity: Quantity, dimension: str) -> str:
+def quantity_text(key: str, quantity: Quantity, dimension: str) -> str:
+    """Write one number with its provenance as its table in a file."""
     lines = [f"\n[{key}]", f"value = {_exact(quantity.value, dimension)}"]
     lines += _provenance(quantity.kind, quantity.source, quantity.note)
     lines.append(f"uncertainty = {quantity.uncertainty!r}")
@@ -182,9 +184,17 @@ def efficiency_text(name: str, block: Efficiency) -> str:
         *_provenance(block.kind, block.source, block.note),
     ]
     if block.fit:
-        facts = attrs.asdict(block.fit)
-        lines.append(f"fit = {{ {', '.join(f'{name} = {_plain(fact)}' for name, fact in facts.items())} }}")
+        lines.append(f"fit = {{ {', '.join(_record_fields(block.fit))} }}")
     return "\n".join(lines)
+
+
+def record_text(key: str, record: FitRecord) -> str:
+    """Write what constants were fitted on as a table in a file."""
+    return "\n".join([f"\n[{key}]", *_record_fields(record)])
+
+
+def _record_fields(record: FitRecord) -> Iterator[str]:
+    return (f"{name} = {_plain(fact)}" for name, fact in attrs.asdict(record).items())
 
 
 def _plain(fact: str | float) -> str:
