@@ -103,6 +103,25 @@ def test_a_missing_format_runs_in_the_next_one_when_that_is_allowed():
         (["explain", "-b", "1,2"], "--batch: at most 1 value"),
         (["explain", "--prefill", "0"], "tokens_per_sequence must be at least 1"),
         (["explain", "--draft-length", "-1"], "draft_length must be an integer from 0"),
+        (["serve", "--rate", "0"], "rate must be above 0 requests a second, at most 1e9, got 0"),
+        (["serve", "--rate", "-1"], "rate must be above 0"),
+        (["serve", "--rate", "nan"], "rate must be above 0"),
+        (["serve", "--rate", "1e10"], "at most 1e9, got 1e+10"),
+        (["serve", "--rate", "many"], "--rate: 'many' is not a number"),
+        (["serve", "--rate", "5:1:1"], "--rate: the range '5:1:1' is empty"),
+        (["serve", "--rate", "1:20000:1"], "rate: at most 10,000 values, got 20,000"),
+        (["serve", "-k", "-1"], "draft_length must be an integer from 0"),
+        (["serve", "-k", "1:20"], "draft_length: at most 17 values, 0 among them, got 21"),
+        (["serve", "--isl", "0"], "prompt_tokens must be at least 1"),
+        (["serve", "--osl", "1"], "output_tokens must be at least 2"),
+        (["serve", "--max-batch", "0"], "max_batch must be an integer from 1"),
+        (["serve", "--slo-tpot", "20"], "--slo-tpot: '20' has no unit"),
+        (["serve", "--slo-tpot", "-20ms"], "--slo-tpot: '-20ms' is not a number with a unit"),
+        (["serve", "--slo-ttft", "20 GB"], "is a size"),
+        (["serve", "--slo-latency", "0 s"], "the limit on latency must be a number of seconds above 0"),
+        (["serve", "--isl", "2000000"], "not even one sequence of 2,000,128 tokens fits beside the weights"),
+        (["serve", "-m", "DeepSeek-V3", "-H", "h100-sxm"], "try --tp 16"),
+        (["serve", "--html", "nowhere/page.html"], "there is no directory nowhere"),
         (["hardware", "show", "h100-smx"], "did you mean 'h100-sxm'"),
         (["hardware", "diff", "h100-sxm", "h200-smx"], "did you mean 'h200-sxm'"),
         (["models", "diff", "Qwen3-8B", "Qwen3-9B"], "did you mean"),
@@ -198,7 +217,7 @@ def test_engine_spellings_mean_ours(command, spelling, joined):
     assert printed(spelling).stdout == printed(ours).stdout
 
 
-@pytest.mark.parametrize("command", ["optimize", "explain", "experts", "hardware list", "models show"])
+@pytest.mark.parametrize("command", ["optimize", "explain", "experts", "serve", "hardware list", "models show"])
 def test_help_shows_an_example(command):
     for flag in ("-h", "--help"):
         assert f"latency-model {command}" in run(*command.split(), flag).stdout

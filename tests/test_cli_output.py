@@ -29,6 +29,15 @@ CALLS = [
     ("explain", ["--draft", "eagle3", "--draft-length", "3", "--tp", "2", "--isl", "100", "--osl", "50"]),
     ("explain", ["--prefill", "256"]),
     ("experts", ["-b", "1,4", "-n", "1:3"]),
+    ("serve", ["--slo-tpot", "20ms"]),
+    (
+        "serve",
+        ["-m", "Meta-Llama-3.1-8B", "-H", "h100-sxm", "-k", "1,3", "--rate", "1,40", "--isl", "128", "--osl", "64"],
+    ),
+    (
+        "serve",
+        ["-m", "DeepSeek-V3", "-H", "h200-sxm", "--tp", "8", "--ep", "8", "--draft", "mtp", "-k", "0", "--rate", "9"],
+    ),
     ("hardware list", []),
     ("hardware show", ["h100-sxm"]),
     ("hardware show", ["cerebras-wse-3"]),
@@ -131,6 +140,35 @@ def test_explain_adds_up_to_the_step_python_times():
     assert printed["totals"]["time_s"] == pytest.approx(float(step.time), rel=1e-12)
     assert printed["totals"]["traffic_bytes"] == pytest.approx(float(step.traffic), rel=1e-12)
     assert math.fsum(row["share"] for row in printed["rows"]) == pytest.approx(1.0)
+
+
+def test_serve_prints_what_python_returns():
+    arguments = ["-m", "Qwen3-30B-A3B", "-H", "h100-sxm", "--acceptance", VECTOR, "--draft", "eagle3", "-k", "1,3"]
+    more = ["--rate", "1:21:5", "--isl", "512", "--osl", "128", "--slo-tpot", "20ms", "--slo-latency", "3 s"]
+    printed = json.loads(run("serve", *arguments, *more, "--format", "json").stdout)
+    curve = lm.serve(
+        "Qwen3-30B-A3B",
+        "h100-sxm",
+        acceptance=lm.Acceptance.conditional([0.70, 0.62, 0.60, 0.58]),
+        draft_length=[1, 3],
+        rate=[1, 6, 11, 16, 21],
+        prompt_tokens=512,
+        output_tokens=128,
+    )
+    assert printed["rows"] == curve.rows()
+    within = curve.goodput(tpot=0.02, latency=3.0)
+    for row, own, rate in zip(printed["draft_lengths"], curve.summary(), within, strict=True):
+        assert row == own | {"goodput_per_s": rate}
+    assert tuple(printed["assumptions"]) == curve.assumptions
+
+
+def test_a_rate_beyond_saturation_is_shown_as_full():
+    arguments = ["-m", "Qwen3-8B", "-H", "h100-sxm", "--rate", "1,1000"]
+    low, *_, high = json.loads(run("serve", *arguments, "--format", "json").stdout)["rows"]
+    assert (low["saturated"], high["saturated"]) == (False, True)
+    assert (high["latency_s"], high["speedup"]) == (None, None)
+    table = run("serve", *arguments).stdout
+    assert any(line.split()[:2] == ["1000", "3"] and "full" in line for line in table.splitlines())
 
 
 def test_moving_data_between_devices_is_no_work():

@@ -34,6 +34,7 @@ def libraries_loaded_by(*arguments: str) -> set[str]:
         ["optimize", "--emit", "sglang"],
         ["explain", "--draft-length", "3", "--format", "csv"],
         ["experts", "--format", "json"],
+        ["serve", "--rate", "1:5:1", "--slo-tpot", "20ms"],
         ["hardware", "list"],
         ["models", "list"],
     ],

@@ -51,7 +51,7 @@ DIALECTS = {
     "--data-parallel-size": ("--dp",),
     "--dp-size": ("--dp",),
     "--batch-size": ("--batch",),
-    "--max-num-seqs": ("--batch",),
+    "--max-num-seqs": ("--batch", "--max-batch"),
     "--kv-cache-dtype": ("--kv-dtype",),
     "--quantization": ("--weights",),
 }

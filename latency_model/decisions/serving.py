@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from latency_model.costs.grid import blocks
 from latency_model.costs.memory import memory_use
-from latency_model.costs.round import NOT_MODELLED, as_acceptance, round_cost, round_times
+from latency_model.costs.round import NOT_MODELLED, RoundCost, as_acceptance, round_cost, round_times
 from latency_model.costs.setting import Setting
 from latency_model.costs.step import evaluate
 from latency_model.decisions.optimize import largest_term
@@ -352,10 +352,10 @@ class ServingCurve:
         )
 
     @cached_property
-    def held_back(self) -> tuple[NDArray[np.str_], FloatArray]:
-        """The term that takes most of a round at the mean batch, and its share [1]."""
+    def cost(self) -> RoundCost:
+        """The itemised cost of a round at the mean batch."""
         layout = self.setting.parallelism
-        cost = round_cost(
+        return round_cost(
             self.setting,
             self.draft,
             batch=np.maximum(self.batch / layout.pp, layout.dp),
@@ -363,7 +363,29 @@ class ServingCurve:
             draft_length=self._column(self.draft_length.astype(float)),
             speculation_tax=self.speculation_tax,
         )
-        return largest_term(cost)
+
+    @cached_property
+    def held_back(self) -> tuple[NDArray[np.str_], FloatArray]:
+        """The term that takes most of a round at the mean batch, and its share [1]."""
+        return largest_term(self.cost)
+
+    def summary(self) -> list[dict[str, Any]]:
+        """One plain dictionary per draft length with what holds at every rate; None where there is no number."""
+        columns: dict[str, Any] = {
+            "draft_length": self.draft_length,
+            "rounds_per_request": np.array([server.rounds for server in self.servers]),
+            "prefill_time_s": np.array([server.prefill_time for server in self.servers]),
+            "max_batch": self.max_batch,
+            "bound_by_memory": self.memory_bound,
+            "saturation_rate_per_s": self.saturation_rate,
+            "break_even_rate_per_s": self.break_even_rate,
+            "linear_break_even_rate_per_s": self.linear_break_even_rate,
+            "linear_error": self.linear_error,
+        }
+        rows = _plain_rows(columns)
+        for row, ranges in zip(rows, self.pays, strict=True):
+            row["pays_per_s"] = [[_finite(start), _finite(end)] for start, end in ranges]
+        return rows
 
     def rows(self) -> list[dict[str, Any]]:
         """One plain dictionary per rate and draft length, SI units, unit in the key; None where there is no number."""
@@ -381,9 +403,8 @@ class ServingCurve:
             "held_back_by": held_back_by,
             "held_back_share": held_back_share,
         }
-        by_rate = [np.moveaxis(np.broadcast_to(each, self.latency.shape), 0, -1).ravel() for each in columns.values()]
-        rows = zip(*(each.tolist() for each in by_rate), strict=True)
-        return [dict(zip(columns, map(_finite, row), strict=True)) for row in rows]
+        shape = self.latency.shape
+        return _plain_rows({name: np.moveaxis(np.broadcast_to(each, shape), 0, -1) for name, each in columns.items()})
 
     def _column(self, values: ArrayLike) -> NDArray[Any]:
         """One value per draft length, shaped to meet every rate."""
@@ -594,6 +615,12 @@ def _last(holds: Callable[[float], bool], low: float, high: float) -> float:
         middle = (low + high) / 2.0
         low, high = (middle, high) if holds(middle) else (low, middle)
     return float(low)
+
+
+def _plain_rows(columns: Mapping[str, NDArray[Any]]) -> list[dict[str, Any]]:
+    """Columns of one shape as plain dictionaries."""
+    values = zip(*(each.ravel().tolist() for each in columns.values()), strict=True)
+    return [dict(zip(columns, map(_finite, row), strict=True)) for row in values]
 
 
 def _finite(value: Any) -> Any:
