@@ -20,6 +20,16 @@ PAGES = sorted(page for page in DOCS.rglob("*.md") if "_build" not in page.parts
 FENCE = re.compile(r"^(`{3,})(\S*)[^\n`]*\n(.*?)^\1$", re.MULTILINE | re.DOTALL)
 
 NOTEBOOKS = [page for page in PAGES if page.read_text().startswith("---\nfile_format: mystnb\n")]
+MODELS = (
+    "acceptance",
+    "how-a-step-is-priced",
+    "memory",
+    "number-formats",
+    "rounds-and-draft-length",
+    "several-devices",
+    "what-experts-cost",
+    "why-the-sign-flips",
+)
 EACH_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
 
 
@@ -101,6 +111,16 @@ def test_links_inside_the_documentation_lead_somewhere(page):
         assert file.exists(), f"{page.name} links to {target}"
         if anchor:
             assert anchor in anchors(file), f"{page.name} links to {target}"
+
+
+@pytest.mark.parametrize("page", MODELS)
+def test_the_page_of_a_model_has_all_its_parts(page):
+    text = (DOCS / "explanation" / f"{page}.md").read_text()
+    headings = [heading.lower() for heading in re.findall(r"^#+ (.+)$", FENCE.sub("", text), re.MULTILINE)]
+    assert any("by hand" in heading for heading in headings), "a number worked by hand"
+    assert {"valid", "not modelled"} <= set(headings)
+    assert ">>> " in text, "the number is checked"
+    assert "equations.md" in text, "the equations it explains"
 
 
 def test_the_equation_sheet_and_the_reference_name_every_formula():
