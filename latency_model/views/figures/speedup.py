@@ -147,23 +147,20 @@ def _traces(line: Dataset, along: str, name: str, number: int) -> Iterator[Any]:
 
 def explained(points: Dataset, along: tuple[str, ...]) -> list[str]:
     """What hovering over each point says: how much, how sure, and what holds it back."""
-    shape = points.speedup.shape
-
-    def column(name: str) -> NDArray[Any]:
-        return np.broadcast_to(points[name].values, shape)
-
+    optional = [name for name in ("speedup_low", "speedup_high", "best_draft_length") if name in points]
+    names = {*along, "speedup", "tpot", "held_back_by", "held_back_share", "fits", *optional}
+    columns = {name: np.broadcast_to(points[name].values, points.speedup.shape) for name in names}
     texts = []
     for index in range(points.speedup.size):
-        where = ", ".join(label_of(name, column(name)[index]) for name in along)
-        text = f"<b>{where}: speedup {column('speedup')[index]:.2f}</b>"
-        if "speedup_low" in points:
-            text += f"<br>80 % interval {column('speedup_low')[index]:.2f} to {column('speedup_high')[index]:.2f}"
-        if "best_draft_length" in points:
-            text += f"<br>best draft length {column('best_draft_length')[index]:.0f}"
-        text += f"<br>{1e3 * column('tpot')[index]:.3g} ms per output token"
-        share = column("held_back_share")[index]
-        text += f"<br>held back by {label(column('held_back_by')[index])}: {share:.0%} of a round"
-        texts.append(text if column("fits")[index] else f"{text}<br>does not fit the memory")
+        at = {name: values[index] for name, values in columns.items()}
+        text = f"<b>{', '.join(label_of(name, at[name]) for name in along)}: speedup {at['speedup']:.2f}</b>"
+        if "speedup_low" in at:
+            text += f"<br>80 % interval {at['speedup_low']:.2f} to {at['speedup_high']:.2f}"
+        if "best_draft_length" in at:
+            text += f"<br>best draft length {at['best_draft_length']:.0f}"
+        text += f"<br>{1e3 * at['tpot']:.3g} ms per output token"
+        text += f"<br>held back by {label(at['held_back_by'])}: {at['held_back_share']:.0%} of a round"
+        texts.append(text if at["fits"] else f"{text}<br>does not fit the memory")
     return texts
 
 

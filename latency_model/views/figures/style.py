@@ -281,40 +281,57 @@ def finish(
     axes = _axes(x, y, lower)
     footer = notes.lines()
     wrapped = [piece for line in footer for piece in textwrap.wrap(label(line), FOOTER_WIDTH)]
-    figure.update_layout(
-        template=template(theme),
-        title={"text": f"{title}<br><span style='font-size:14px'>{subtitle}</span>", "y": 0.97, "yanchor": "top"},
-        margin={"l": 70, "r": 30, "t": 120, "b": 90 + 15 * len(wrapped)},
-        height=560 + 15 * len(wrapped) + (200 if lower else 0),
-        hovermode="closest",
-        meta={
+    menus = [_scale_buttons(x, y, axes)] if x.can_log or y.can_log else []
+    if len(pictures) > 1:
+        menus.append(_picture_menu(figure, pictures))
+    drawn = figure.layout.to_plotly_json()
+    # Assigned at once: plotly takes milliseconds for every update.
+    figure.layout = drawn | {
+        "template": template(theme),
+        "title": {"text": f"{title}<br><span style='font-size:14px'>{subtitle}</span>", "y": 0.97, "yanchor": "top"},
+        "margin": {"l": 70, "r": 30, "t": 120, "b": 90 + 15 * len(wrapped)},
+        "height": 560 + 15 * len(wrapped) + (200 if lower else 0),
+        "hovermode": "closest",
+        "meta": {
             "title": title,
             "subtitle": subtitle,
             "footer": footer,
             "pictures": [dict(picture) for picture in pictures],
             "axes": {name: axis._asdict() for name, axis in axes.items()},
         },
-    )
-    figure.update_layout(_scales(axes, x.log, y.log))
-    figure.add_annotation(
-        name="footer",
-        text="<br>".join(wrapped),
-        showarrow=False,
-        align="left",
-        font={"size": 11},
-        x=0,
-        xref="paper",
-        xanchor="left",
-        y=0,
-        yref="paper",
-        yanchor="top",
-        yshift=-66,
-    )
-    menus = [_scale_buttons(x, y, axes)] if x.can_log or y.can_log else []
-    if len(pictures) > 1:
-        menus.append(_picture_menu(figure, pictures))
-    figure.update_layout(updatemenus=menus)
+        **{
+            name: drawn.get(name, {}) | _nested(_scale(axis, x.log if name.startswith("x") else y.log))
+            for name, axis in axes.items()
+        },
+        "annotations": [*drawn.get("annotations", ()), _footer(wrapped)],
+        "updatemenus": menus,
+    }
     return figure
+
+
+def _nested(scale: dict[str, Any]) -> dict[str, Any]:
+    """The same with the title as an object."""
+    return {name: value for name, value in scale.items() if name != "title.text"} | {
+        "title": {"text": scale["title.text"]}
+    }
+
+
+def _footer(lines: Iterable[str]) -> dict[str, Any]:
+    """The notes, under the axis."""
+    return {
+        "name": "footer",
+        "text": "<br>".join(lines),
+        "showarrow": False,
+        "align": "left",
+        "font": {"size": 11},
+        "x": 0,
+        "xref": "paper",
+        "xanchor": "left",
+        "y": 0,
+        "yref": "paper",
+        "yanchor": "top",
+        "yshift": -66,
+    }
 
 
 def _axes(x: AxisStyle, y: AxisStyle, lower: AxisStyle | None) -> dict[str, AxisStyle]:
