@@ -22,6 +22,10 @@ ADDRESSES = (
     (re.compile(r"(?:https?://)?((?:www\.)?(?:github\.com|cohere\.com)/[\w./-]*[\w/-])"), "https://{}"),
 )
 
+URL = re.compile(r",? *https?://[^\s;,]+")
+#: Checks with so few rows are printed row by row.
+FEW = 3
+
 
 @frozen(kw_only=True, eq=False)
 class Claim:
@@ -83,17 +87,28 @@ def links(texts: Iterable[str]) -> tuple[tuple[str, str], ...]:
     """
     found: dict[str, str] = {}
     for text in texts:
-        for pattern, address in ADDRESSES:
-            for match in pattern.finditer(text):
-                found.setdefault(address.format(match[1]), text)
-    return tuple((text, address) for address, text in found.items())
+        named = [form.format(match[1]) for pattern, form in ADDRESSES for match in pattern.finditer(text)]
+        label = URL.sub("", text).strip(" ,;")
+        for address in dict.fromkeys(named):
+            if address not in found:
+                found[address] = label if label not in found.values() else address.removeprefix("https://")
+    return tuple((label, address) for address, label in found.items())
 
 
 def _error(check: Group) -> str:
-    worst = check.worst
-    if len(check.rows) == 1:
-        return f"{worst.case}: {worst.predicted:.3g} predicted, {worst.measured:.3g} published ({worst.error:+.1%})."
+    name = check.quantity[:1].upper() + check.quantity[1:]
+    if len(check.rows) <= FEW:
+        said = (
+            f"{row.case}: {_number(row.predicted)} predicted, {_number(row.measured)} published ({row.error:+.1%})"
+            for row in check.rows
+        )
+        return f"{name}. {'; '.join(said)}."
     return (
-        f"{check.quantity}: {len(check.rows)} published values, median error {check.median_error:.1%}, nine in ten "
-        f"within {check.p90_error:.1%}, bias {check.bias:+.1%}, worst {worst.error:+.1%} ({worst.case})."
+        f"{name}: {len(check.rows)} published values, median error {check.median_error:.1%}, nine in ten within "
+        f"{check.p90_error:.1%}, bias {check.bias:+.1%}, worst {check.worst.error:+.1%} ({check.worst.case})."
     )
+
+
+def _number(value: float) -> str:
+    """Three significant digits, no exponent."""
+    return f"{value:,.0f}" if abs(value) >= 1000.0 else f"{value:.3g}"

@@ -14,9 +14,8 @@ from latency_model.evidence.published.speculation import magicdec, magicdec_roun
 from latency_model.formulas.acceptance import speedup
 from latency_model.specs.acceptance import Acceptance
 from latency_model.views.figures.style import AxisStyle, finish
-from latency_model.views.figures.waterfall import notes_of
 from latency_model.views.gallery.claim import Claim
-from latency_model.views.gallery.drawing import curve, published, rows_of, told
+from latency_model.views.gallery.drawing import curve, joint_notes, published, rows_of, told
 
 if TYPE_CHECKING:
     from latency_model.views.figures.style import Figure
@@ -38,7 +37,7 @@ def claim(theme: str = "light") -> Claim:
         quantity="context where batch 128 overtakes batch 32 [token]",
         rows=(
             Row(
-                case=f"{TURNING[0]} drafting for itself, context where batch {MANY} overtakes batch {FEW}",
+                case=f"{TURNING[0]} drafting for itself",
                 predicted=_predicted_crossing(),
                 measured=_measured_crossing(),
             ),
@@ -114,13 +113,15 @@ def _fitted(rows: list[tuple[int, dict[str, str], Round]], batch: ArrayLike, con
 def _figure(check: Group, theme: str) -> Figure:
     import plotly.graph_objects as go
 
-    figure, pictures, said = go.Figure(), [], rows_of(check)
-    for picture, ((target, draft), rows) in enumerate(_series().items()):
+    figure, pictures, rounds, said = go.Figure(), [], [], rows_of(check)
+    ordered = sorted(_series().items(), key=lambda item: item[0] != TURNING)
+    for picture, ((target, draft), rows) in enumerate(ordered):
         pictures.append({"target": target, "drafter": draft})
         batches = sorted({int(row["B"]) for _, row, _ in rows})
         for number, batch in enumerate(batches):
             name = f"batch {batch}"
             round_ = _along(rows, batch)
+            rounds.append(round_)
             mine = [(index, row) for index, row, _ in rows if int(row["B"]) == batch]
             contexts = [float(row["S"]) for _, row in mine]
             measured = [float(row["speedup_x"]) for _, row in mine]
@@ -138,7 +139,7 @@ def _figure(check: Group, theme: str) -> Figure:
         subtitle=f"{DRAFTS} drafted tokens, 8x A100 (MagicDec); dotted: the formula, step times fitted to their table",
         x=AxisStyle("Context [cached tokens]", log=True, octave=1),
         y=AxisStyle("Speedup over plain decoding [×]"),
-        notes=notes_of(round_),
+        notes=joint_notes(rounds),
         pictures=pictures,
         theme=theme,
     )

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["claim"]
 
 LAGS = np.arange(1, 33)
-TOKENS = np.arange(1, 33)
+TOKENS = np.arange(1.0, 33.0)
 
 
 def claim(theme: str = "light") -> Claim:

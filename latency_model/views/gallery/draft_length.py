@@ -14,7 +14,7 @@ from latency_model.views.gallery.drawing import curve, formula_notes, published,
 
 __all__ = ["claim"]
 
-ACCEPTANCES = np.linspace(0.02, 0.95, 187)
+ACCEPTANCES = np.linspace(0.02, 0.9, 353)
 
 
 def claim(theme: str = "light") -> Claim:
@@ -28,7 +28,7 @@ def claim(theme: str = "light") -> Claim:
         cost = parameters / T5_XXL
         best = best_draft_length(ACCEPTANCES, cost)
         name = f"c = {cost:.3f} ({draft})"
-        figure.add_trace(curve(ACCEPTANCES, best, name, number), row=1, col=1)
+        figure.add_trace(curve(ACCEPTANCES, best, name, number).update(line={"shape": "hv"}), row=1, col=1)
         real = curve(ACCEPTANCES, optimal_draft_length(ACCEPTANCES, cost), "real-valued optimum", number, dash="dot")
         figure.add_trace(real.update(showlegend=number == 0), row=1, col=1)
         gain = walltime_improvement(ACCEPTANCES, best, cost)

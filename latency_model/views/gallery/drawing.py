@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from latency_model.views.figures.style import PALETTE, Notes, label
+from latency_model.views.figures.waterfall import notes_of
 
 if TYPE_CHECKING:
     from latency_model.costs.round import Round
 
-__all__ = ["curve", "formula_notes", "level", "powers", "published", "rows_of", "told"]
+__all__ = ["curve", "formula_notes", "joint_notes", "level", "powers", "published", "rows_of", "told"]
 
 
 def curve(
@@ -63,6 +64,17 @@ def level(ends: tuple[float, float], height: float, name: str, number: int, said
         marker={"symbol": "diamond", "size": [9, *[0] * (len(x) - 2), 9]},
         customdata=[said] * len(x),
         hovertemplate="%{customdata}<extra></extra>",
+    )
+
+
+def joint_notes(rounds: Sequence[Round]) -> Notes:
+    """Notes of a figure that shows several rounds: every device and every assumption once."""
+    each = [notes_of(round_) for round_ in rounds]
+    return Notes(
+        device=", ".join(dict.fromkeys(notes.device for notes in each)),
+        assumptions=tuple(dict.fromkeys(text for notes in each for text in notes.assumptions)),
+        not_modelled=tuple(dict.fromkeys(text for notes in each for text in notes.not_modelled)),
+        version=each[0].version,
     )
 
 

@@ -12,8 +12,9 @@ from latency_model.evidence.published.record import Group, Row, read_table
 from latency_model.formulas.routing import distinct_experts
 from latency_model.specs.routing import Routing
 from latency_model.views.figures.style import AxisStyle, finish
+from latency_model.views.figures.waterfall import notes_of
 from latency_model.views.gallery.claim import Claim
-from latency_model.views.gallery.drawing import curve, formula_notes, published, rows_of
+from latency_model.views.gallery.drawing import curve, published, rows_of
 from latency_model.views.gallery.moe_batch import STAND_IN, cohere, cohere_routing, stand_in
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def _ratios(mixture: StepCost, theme: str) -> Figure:
         subtitle=f"batch 1; lines: {STAND_IN} on one H100 with Cohere's routing",
         x=AxisStyle("Verified tokens [tokens]", can_log=False),
         y=AxisStyle("Verification over a plain step [×]"),
-        notes=formula_notes(*mixture.assumptions),
+        notes=notes_of(stand_in()),
         theme=theme,
     )
 
@@ -128,6 +129,6 @@ def _layer(check: Group, theme: str) -> Figure:
         subtitle=f"Qwen3-30B-A3B on H100: {slope:.2f} µs for each expert and {fixed:.0f} µs whatever it touches",
         x=AxisStyle("Experts touched [experts]", can_log=False),
         y=AxisStyle("Time of the layer [µs]", can_log=False),
-        notes=formula_notes(*check.assumptions),
+        notes=notes_of(stand_in()),
         theme=theme,
     )

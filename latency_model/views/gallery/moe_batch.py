@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from latency_model.costs.round import Round, speculate
 from latency_model.evidence.published.record import Group, Row, published_model, read_table
@@ -24,7 +25,7 @@ from latency_model.specs.routing import Routing
 from latency_model.views.figures.style import AxisStyle, finish
 from latency_model.views.figures.waterfall import notes_of
 from latency_model.views.gallery.claim import Claim
-from latency_model.views.gallery.drawing import curve, level, powers, published, rows_of, told
+from latency_model.views.gallery.drawing import curve, joint_notes, level, powers, published, rows_of, told
 
 if TYPE_CHECKING:
     from latency_model.views.figures.style import Figure
@@ -51,7 +52,7 @@ def cohere_routing() -> Routing:
     )
 
 
-def stand_in(batch: object = 1.0) -> Round:
+def stand_in(batch: ArrayLike = 1.0) -> Round:
     """A mixture with as many experts as Cohere's, with its acceptance and routing."""
     said = cohere()
     drafts = int(said["draft length"])
@@ -107,7 +108,7 @@ def _mixtures(peaks: Group, theme: str) -> Figure:
     drafts = {"Qwen2-57B-A14B": Draft.model(published_model("Qwen2-0.5B")), "Mixtral-8x7B": Draft.eagle(version=1)}
     table = read_table("moesd_peak_speedup").rows
     chosen = [i for i, row in enumerate(table) if (row["dataset"], row["gamma"]) == ("humaneval", "4")]
-    figure = go.Figure()
+    figure, rounds = go.Figure(), []
     said = rows_of(peaks)
     for number, index in enumerate(chosen):
         row = table[index]
@@ -123,18 +124,19 @@ def _mixtures(peaks: Group, theme: str) -> Figure:
             engine="vllm-v0",
             parallelism=Parallelism(tp=int(devices)),
         )
+        rounds.append(round_)
         name = f"{row['model']}, {devices}x {round_.setting.hardware.name}"
         figure.add_trace(curve(BATCHES, round_.speedup, name, number, said=told(round_, name)))
         height = float(row["speedup_x"])
         where = f"{said[index]}<br>the batch of the peak is not published"
-        figure.add_trace(level((1.0, BATCHES[-1]), height, f"peak, {row['hardware']}", number, where))
+        figure.add_trace(level((1.0, BATCHES[-1]), height, f"peak, {row['model']}, {row['hardware']}", number, where))
     return finish(
         figure,
         title="Mixtures: speedup against batch",
         subtitle="HumanEval, greedy, 4 drafted tokens (MoESD); dotted: the published peak, whose batch is not printed",
         x=AxisStyle("Batch [sequences]", log=True, octave=1),
         y=AxisStyle("Speedup over plain decoding [×]"),
-        notes=notes_of(round_),
+        notes=joint_notes(rounds),
         theme=theme,
     )
 

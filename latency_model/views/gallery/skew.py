@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from latency_model.errors import InputError
 from latency_model.evidence.published.parallel import rank_loads
 from latency_model.evidence.published.record import Group, Row, read_table
 from latency_model.formulas.parallel import hot_expert_imbalance, rank_imbalance
@@ -137,8 +138,13 @@ def _moving_check() -> Group:
 def _threshold() -> float:
     """Tokens whose multiplication takes as long as fetching the weights over PCIe."""
     machine = load_hardware("v100-sxm2")
-    link = machine.pcie.value
-    return float(crossover_tokens(peak_flops=machine.peak_flops("fp32").value, bandwidth=link, bytes_per_weight=FP32))
+    if machine.pcie is None:
+        raise InputError(f"{machine.name}: no rate of its host link is known")
+    return float(
+        crossover_tokens(
+            peak_flops=machine.peak_flops("fp32").value, bandwidth=machine.pcie.value, bytes_per_weight=FP32
+        )
+    )
 
 
 def _moving(check: Group, theme: str) -> Figure:
@@ -150,7 +156,7 @@ def _moving(check: Group, theme: str) -> Figure:
     predicted = check.rows[0].predicted
     figure = go.Figure(published(tokens, seconds, "time of the whole run", 0, said).update(mode="lines+markers"))
     figure.add_vline(x=predicted, line={"color": "#d55e00", "width": 2.5, "dash": "dash"})
-    figure.add_trace(curve([None], [None], f"predicted: pays from {predicted:,.0f} tokens", 1, dash="dash"))
+    figure.add_trace(curve([np.nan], [np.nan], f"predicted: pays from {predicted:,.0f} tokens", 1, dash="dash"))
     return finish(
         figure,
         title="Time of a run against the tokens from which work moves",

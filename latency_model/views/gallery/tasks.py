@@ -22,7 +22,7 @@ from latency_model.specs.parallelism import Parallelism
 from latency_model.views.figures.style import SYMBOLS, AxisStyle, finish
 from latency_model.views.figures.waterfall import notes_of
 from latency_model.views.gallery.claim import Claim
-from latency_model.views.gallery.drawing import curve, powers, published, rows_of
+from latency_model.views.gallery.drawing import curve, joint_notes, powers, published, rows_of
 
 if TYPE_CHECKING:
     from latency_model.views.figures.style import Figure
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["claim"]
 
 MODEL = "Qwen2-57B-A14B"
+DATASETS = ("humaneval", "mtbench")
 POSITIONS = 8
 BATCHES = powers(256, each=2)
 
@@ -38,14 +39,13 @@ def claim(theme: str = "light") -> Claim:
     """What is accepted decides how much speculation gains."""
     check, lengths = moesd(), traces()
     rows = read_table("moesd_peak_speedup").rows
-    same = {(row["hardware"], row["temperature"], row["gamma"], row["dataset"]): row for row in rows}
+    keys = ("hardware", "temperature", "gamma")
+    code, talk = (
+        {tuple(row[key] for key in keys): row for row in rows if (row["model"], row["dataset"]) == (MODEL, dataset)}
+        for dataset in DATASETS
+    )
     ratios = [
-        (
-            float(same[*key, "humaneval"]["speedup_x"]) / float(row["speedup_x"]),
-            float(same[*key, "humaneval"]["sigma"]) / float(row["sigma"]),
-        )
-        for (*key, dataset), row in same.items()
-        if dataset == "mtbench"
+        [float(code[key][name]) / float(row[name]) for name in ("speedup_x", "sigma")] for key, row in talk.items()
     ]
     gains, tokens = np.array(ratios).T
     return Claim(
@@ -71,7 +71,7 @@ def _lines(check: Group, theme: str) -> Figure:
     import plotly.graph_objects as go
 
     rows, said = read_table("moesd_peak_speedup").rows, rows_of(check)
-    figure, pictures = go.Figure(), []
+    figure, pictures, rounds = go.Figure(), [], []
     machines = dict.fromkeys(row["hardware"] for row in rows if row["model"] == MODEL)
     for picture, hardware in enumerate(machines):
         devices, device = hardware.split("x")
@@ -89,9 +89,10 @@ def _lines(check: Group, theme: str) -> Figure:
                 engine="vllm-v0",
                 parallelism=Parallelism(tp=int(devices)),
             )
+            rounds.append(round_)
             peak = float(round_.speedup.max()) / (drafts + 1.0)
             traces_ = [curve(tokens, peak * tokens, f"{drafts} drafted tokens", number)]
-            for symbol, dataset in enumerate(("humaneval", "mtbench")):
+            for symbol, dataset in enumerate(DATASETS):
                 mine = [
                     i
                     for i, row in enumerate(rows)
@@ -110,7 +111,7 @@ def _lines(check: Group, theme: str) -> Figure:
         subtitle=f"{MODEL} with a draft of half a billion parameters (MoESD)",
         x=AxisStyle("Tokens per round [tokens]", can_log=False),
         y=AxisStyle("Peak speedup over batch [×]", can_log=False),
-        notes=notes_of(round_),
+        notes=joint_notes(rounds),
         pictures=pictures,
         theme=theme,
     )
