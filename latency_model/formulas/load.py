@@ -146,7 +146,7 @@ def expected_rounds(survival: ArrayLike, tokens: ArrayLike) -> Array:
     survival : array_like
         P(draft i and all before it accepted) s_i [1], last axis = position; empty for plain decoding.
     tokens : array_like
-        Tokens wanted m [token], at least 1; broadcasts against the other axes of ``survival``.
+        Tokens wanted m [tokens], at least 1; broadcasts against the other axes of ``survival``.
 
     Returns
     -------
@@ -229,7 +229,7 @@ def inflection_context(*, kv_budget: ArrayLike, time_per_token: ArrayLike, time_
     Parameters
     ----------
     kv_budget : array_like
-        Cached tokens the draft reads K [token].
+        Cached tokens the draft reads K [tokens].
     time_per_token : array_like
         Seconds that one more token in a step takes, its sequence's cache left out [s].
     time_per_cached_token : array_like
@@ -238,7 +238,7 @@ def inflection_context(*, kv_budget: ArrayLike, time_per_token: ArrayLike, time_
     Returns
     -------
     ndarray or float64
-        Context S* [token]; inf where reading the cache costs nothing. It does not depend on the draft length or
+        Context S* [tokens]; inf where reading the cache costs nothing. It does not depend on the draft length or
         on acceptance.
 
     Notes
