@@ -155,7 +155,8 @@ def expected_rounds(survival: ArrayLike, tokens: ArrayLike) -> Array:
 
     Notes
     -----
-    The limit of many tokens, reached geometrically: the last round yields Σ i s_i/Ω tokens too many on average.
+    The limit of many tokens, reached fast unless nearly every draft is accepted, and then within half a round: the
+    last round yields Σ i s_i/Ω tokens too many on average.
 
     Source: renewal theory, Feller, An Introduction to Probability Theory II, 1971, section XI.3; latency-model
     equation sheet, section 9 (derived).
