@@ -10,7 +10,7 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from attrs import frozen
+from attrs import evolve, frozen
 
 from latency_model.costs.round import Round, speculate
 from latency_model.decisions.optimize import PLATEAU, Plan, optimize
@@ -101,10 +101,27 @@ class Answer:
     def _place(self) -> int:
         return int(np.flatnonzero(self.plan.batch == self.state.batch)[0])
 
-    @property
+    @cached_property
     def row(self) -> dict[str, Any]:
         """The plan at the batch chosen."""
-        return self.plan.rows()[self._place]
+        plan, place = self.plan, self._place
+        length = int(plan.draft_length[place])
+        here = self._by_batch.sel(batch=self.state.batch, draft_length=length)
+        return {
+            "draft_length": length,
+            "speedup": float(plan.speedup[place]),
+            "speedup_low": float(here.speedup_low),
+            "speedup_high": float(here.speedup_high),
+            "tpot_s": float(plan.best.tpot[place]),
+            "tokens_per_round": float(plan.best.tokens_per_round[place]),
+            "tokens_per_second_per_device": float(plan.best.tokens_per_second_per_device[place]),
+            "held_back_by": str(plan.held_back_by[place]),
+            "held_back_share": float(plan.held_back_share[place]),
+            "plateau": plan.plateau[place].tolist(),
+            "break_even_acceptance": float(plan.break_even_acceptance[place]),
+            "fits": bool(plan.memory.fits[place]),
+            "largest_batch": int(plan.memory.largest_batch[place]),
+        }
 
     @cached_property
     def point(self) -> Round:
@@ -126,13 +143,15 @@ class Answer:
         """What to do here, and what it buys."""
         row = self.row
         if not row["fits"]:
-            most = int(row["largest_batch"])
+            most = row["largest_batch"]
             room = f"there is room for {most:,} sequences" if most else "there is no room for a single sequence"
             return f"Batch {self.state.batch:,} at this context does not fit the memory: beside the weights {room}."
         if row["draft_length"] == 0:
             needed = row["break_even_acceptance"]
-            hope = "and no acceptance would change that" if needed is None else f"it pays above acceptance {needed:.2f}"
-            return f"Do not speculate here: plain decoding is fastest; {hope}."
+            hope = (
+                "no acceptance would change that" if np.isnan(needed) else f"it would pay above acceptance {needed:.2f}"
+            )
+            return f"Do not speculate here: plain decoding is fastest, and {hope}."
         tokens = "token" if row["draft_length"] == 1 else "tokens"
         return (
             f"Draft {row['draft_length']} {tokens} a round: {row['speedup']:.2f} times the speed of plain decoding "
@@ -152,7 +171,7 @@ class Answer:
     def facts(self) -> dict[str, str]:
         """A few numbers of the best length, with what each is."""
         row = self.row
-        low, high = row["plateau_low"], row["plateau_high"]
+        low, high = row["plateau"]
         needed = row["break_even_acceptance"]
         return {
             "Draft length": str(row["draft_length"]),
@@ -162,27 +181,17 @@ class Answer:
             "Tokens/s of a device": f"{row['tokens_per_second_per_device']:,.0f}",
             f"Held back by {row['held_back_by']}": f"{row['held_back_share']:.0%}",
             "Within 1 %": str(low) if low == high else f"{low} to {high}",
-            "Pays above acceptance": "-" if needed is None else f"{needed:.2f}",
+            "Pays above acceptance": "-" if np.isnan(needed) else f"{needed:.2f}",
         }
 
     @cached_property
     def _by_batch(self) -> Dataset:
         return sweep(**_axes(self.state), batch=_batches(self.state), draft_length=LENGTHS, quantity=CURVE)
 
-    @property
-    def _map(self) -> Dataset:
-        contexts = _contexts(self.state, self.plan.best.setting.model.max_context)
-        axes = _axes(self.state) | {"context": contexts}
-        grid = sweep(**axes, batch=_batches(self.state), draft_length=LENGTHS, quantity=MAP)
-        near = grid.speedup >= (1.0 - PLATEAU) * grid.speedup.max("draft_length")
-        longest = int(grid.draft_length.where(near).max())
-        return grid.sel(draft_length=slice(max(longest, FEWEST)))  # so that the colours of the rest stay apart
-
-    def figures(self) -> dict[str, Any]:
-        """Every figure of the page."""
+    def curves(self) -> dict[str, Any]:
+        """Every figure of the page but the map."""
         at_batch = self._by_batch.sel(batch=self.state.batch)
         return {
-            "map": figures.draft_length_map(self._map),
             "batch": figures.speedup(self._by_batch, against="batch"),
             "length": figures.speedup(at_batch, against="draft_length"),
             "waterfall": figures.waterfall(self.point),
@@ -191,12 +200,12 @@ class Answer:
 
     def drawn(self) -> dict[str, Any]:
         """Every figure as JSON values without title and theme, which the page adds; the choice is marked in them."""
-        drawn = {name: plain_figure(figure) for name, figure in self.figures().items()}
-        here = {"batch": self.state.batch, "length": float(self.point.draft_length)}
-        for name, x in here.items():
+        state = self.state
+        drawn = {"map": _drawn_map(_without_point(state))}
+        drawn |= {name: plain_figure(figure) for name, figure in self.curves().items()}
+        for name, x in (("batch", state.batch), ("length", float(self.point.draft_length))):
             drawn[name]["layout"].setdefault("shapes", []).append(_upright(x))
-        drawn["map"]["data"].append(_cross(self.state.batch, self.state.context))
-        return drawn
+        return drawn | {"map": drawn["map"] | {"data": [*drawn["map"]["data"], _cross(state.batch, state.context)]}}
 
     def settings(self, engine: str) -> emit.EngineSettings:
         """What to paste into ``vllm``, ``sglang`` or ``trtllm``; a sentence where it has no such setting."""
@@ -222,13 +231,19 @@ class Answer:
 
     def html(self) -> str:
         """The figures as a page that works on its own."""
-        return page(self.title, list(self.figures().values()), summary=self.sentence)
+        return page(
+            self.title, [figures.draft_length_map(_map(self.state)), *self.curves().values()], summary=self.sentence
+        )
+
+
+def _model(state: State) -> ModelArchitecture:
+    return model(state.model, state.config if state.model == UPLOADED else "")
 
 
 def _arguments(state: State, without: Iterable[str] = ()) -> dict[str, Any]:
     """What :func:`optimize` and :func:`speculate` take for a choice."""
     arguments = {
-        "model": model(state.model, state.config if state.model == UPLOADED else ""),
+        "model": _model(state),
         "hardware": machine(state.hardware, state.device if state.hardware == UPLOADED else ""),
         "draft": state.drafter,
         "acceptance": state.accepted,
@@ -251,17 +266,42 @@ def _axes(state: State) -> dict[str, Any]:
     return nouns | numbers | formats | {"popularity_cv": state.popularity_cv, "context": state.context}
 
 
-def _batches(state: State) -> list[int]:
-    """Powers of two as far as the chosen batch, and that batch."""
+def _without_point(state: State) -> State:
+    """The same choice for every point that the same map shows."""
+    return evolve(state, batch=_powers(state)[-1], context=_contexts(state)[-1], draft_length=None)
+
+
+@lru_cache(maxsize=32)
+def _drawn_map(state: State) -> dict[str, Any]:
+    """The map as JSON values; moving over it does not change it."""
+    return plain_figure(figures.draft_length_map(_map(state)))
+
+
+def _map(state: State) -> Dataset:
+    """Speedup over batch and context, of draft lengths up to the longest that is nearly best somewhere."""
+    axes = _axes(state) | {"context": _contexts(state)}
+    grid = sweep(**axes, batch=_powers(state), draft_length=LENGTHS, quantity=MAP)
+    near = grid.speedup >= (1.0 - PLATEAU) * grid.speedup.max("draft_length")
+    longest = int(grid.draft_length.where(near).max())
+    return grid.sel(draft_length=slice(max(longest, FEWEST)))  # so that the colours of the rest stay apart
+
+
+def _powers(state: State) -> list[int]:
+    """Batches of powers of two, as far as the one chosen."""
     last = next(batch for batch in BATCHES if batch >= max(state.batch, SHOWN_BATCH))
-    return sorted({state.batch, *(batch for batch in BATCHES if batch <= last)})
+    return [batch for batch in BATCHES if batch <= last]
 
 
-def _contexts(state: State, longest: int | None) -> list[int]:
-    """Powers of two up to the model's longest context, and to the chosen one."""
-    last = max(longest or LONGEST, SHORTEST, state.context)
-    powers = range(SHORTEST.bit_length() - 1, last.bit_length())
-    return [2**power for power in powers]
+def _batches(state: State) -> list[int]:
+    """The same with the one chosen."""
+    return sorted({state.batch, *_powers(state)})
+
+
+def _contexts(state: State) -> list[int]:
+    """Contexts of powers of two, as far as the model's longest and as the one chosen."""
+    longest = _model(state).max_context or LONGEST
+    last = max(longest, SHORTEST * 2, state.context)
+    return [2**power for power in range(SHORTEST.bit_length() - 1, (last - 1).bit_length() + 1)]
 
 
 def _upright(x: float) -> dict[str, Any]:

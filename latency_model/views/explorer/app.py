@@ -251,7 +251,6 @@ def _guard(app: Dash, local: bool) -> None:
     scripts = " ".join(("'self'", *app.csp_hashes()))
     policy = "; ".join(f"{name} {value}" for name, value in (POLICY | {"script-src": scripts}).items())
 
-    @server.before_request
     def check_origin() -> Any:
         host = flask.request.host
         origin = flask.request.headers.get("Origin")
@@ -260,11 +259,12 @@ def _guard(app: Dash, local: bool) -> None:
             return flask.Response("This page answers only to requests from itself.\n", 403, mimetype="text/plain")
         return None
 
-    @server.after_request
     def add_headers(response: Any) -> Any:
-        for name, value in (HEADERS | {"Content-Security-Policy": policy}).items():
-            response.headers[name] = value
+        response.headers.update(HEADERS | {"Content-Security-Policy": policy})
         return response
+
+    server.before_request(check_origin)
+    server.after_request(add_headers)
 
 
 def serve(host: str, port: int, *, ready: Callable[[str], None]) -> None:

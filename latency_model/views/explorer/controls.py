@@ -10,7 +10,7 @@ from latency_model.views.explorer.presets import presets
 from latency_model.views.explorer.state import PRESET, State
 from latency_model.views.symbols import find_symbol
 
-__all__ = ["CONTROLS", "LIMITS", "TITLES", "control_values", "explanation", "state_values"]
+__all__ = ["CONTROLS", "TITLES", "control_values", "explanation", "state_values"]
 
 #: Fields of a State that are controls of the same name.
 PLAIN = tuple(known.name for known in attrs.fields(State) if known.name not in ("acceptance", "config", "device"))
@@ -56,17 +56,6 @@ WORDS = {
 }
 #: The symbol that explains a control of another name.
 SYMBOL_OF = {"acceptance_constant": "acceptance", "acceptance_text": "conditional"}
-#: Lowest and highest value of the number fields.
-LIMITS = {
-    "batch": (1, 4096),
-    "context": (0, 10_000_000),
-    "draft_length": (0, 16),
-    "draft_tp": (1, 64),
-    "tp": (1, 1024),
-    "ep": (1, 1024),
-    "pp": (1, 1024),
-    "dp": (1, 1024),
-}
 
 
 def explanation(name: str) -> str:

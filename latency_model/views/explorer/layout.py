@@ -15,9 +15,9 @@ from latency_model.specs.quantization import FORMATS
 from latency_model.views.emit import ENGINES
 from latency_model.views.emit import TITLES as ENGINE_TITLES
 from latency_model.views.explorer.answer import FIGURES, machine
-from latency_model.views.explorer.controls import LIMITS, TITLES, control_values, explanation
+from latency_model.views.explorer.controls import TITLES, control_values, explanation
 from latency_model.views.explorer.presets import presets
-from latency_model.views.explorer.state import DRAFTERS, UPLOADED, State
+from latency_model.views.explorer.state import DRAFTERS, LIMITS, UPLOADED, State
 from latency_model.views.figures.style import THEMES, template
 
 __all__ = ["page"]

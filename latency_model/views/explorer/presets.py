@@ -47,7 +47,7 @@ def presets() -> dict[str, Preset]:
     """Every published curve by name.
 
     >>> round(float(presets()["eagle-3-llama-3.1-8b-on-sharegpt"].acceptance.tokens_per_round(8)), 2)
-    3.33
+    3.2
     """
     found = itertools.chain(_traces(), _heads(), _layers(), _curves())
     return {preset.name: preset for preset in found}

@@ -24,7 +24,7 @@ from latency_model.specs.quantization import FORMATS
 from latency_model.specs.routing import Routing
 from latency_model.views.explorer.presets import presets
 
-__all__ = ["DRAFTERS", "LARGEST_UPLOAD", "UPLOADED", "State"]
+__all__ = ["DRAFTERS", "LARGEST_UPLOAD", "LIMITS", "PRESET", "UPLOADED", "State"]
 
 #: What ``model`` or ``hardware`` is when the reader brought a file.
 UPLOADED = "uploaded"
@@ -57,7 +57,7 @@ def _among(what: str, names: Callable[[], Collection[str]]) -> Callable[[object]
     return read
 
 
-def _whole(what: str, lowest: int, highest: int) -> Callable[[object], int]:
+def _whole(name: str, lowest: int, highest: int) -> Callable[[object], int]:
     def read(value: object) -> int:
         try:
             number = float(value)  # type: ignore[arg-type]  # whatever float() refuses is refused
@@ -65,7 +65,7 @@ def _whole(what: str, lowest: int, highest: int) -> Callable[[object], int]:
                 raise ValueError
         except (TypeError, ValueError, OverflowError):
             raise InputError(
-                f"{what} must be a whole number from {lowest} to {highest}, got {shorten(value)}"
+                f"{name.replace('_', ' ')} must be a whole number from {lowest} to {highest}, got {shorten(value)}"
             ) from None
         return int(number)
 
@@ -86,7 +86,7 @@ def _share(what: str, highest: float = 1.0) -> Callable[[object], float]:
 
 
 def _length(value: object) -> int | None:
-    return None if value in (None, "") else _whole("draft length", 0, 16)(value)
+    return None if value in (None, "") else _whole("draft_length", *LIMITS["draft_length"])(value)
 
 
 def _text(what: str, longest: int) -> Callable[[object], str]:
@@ -117,9 +117,39 @@ def _names(bundled: Callable[[], tuple[str, ...]]) -> Callable[[], Collection[st
     return lambda: (*bundled(), UPLOADED)
 
 
+#: Highest values of the number fields, with the lowest.
+LIMITS = {
+    "batch": (1, 4096),
+    "context": (0, 10_000_000),
+    "draft_length": (0, 16),
+    "draft_tp": (1, 64),
+    **dict.fromkeys(("tp", "ep", "pp", "dp"), (1, 1024)),
+}
+
+#: How each field is read and checked, in the order of an address.
+READERS: dict[str, Callable[[object], Any]] = {
+    "model": _among("model", _names(model_names)),
+    "hardware": _among("hardware", _names(hardware_names)),
+    "draft": _among("drafter", lambda: DRAFTERS),
+    "draft_model": _among("draft model", model_names),
+    "acceptance": _acceptance,
+    **{name: _whole(name, *LIMITS[name]) for name in LIMITS if name != "draft_length"},
+    "draft_length": _length,
+    "weights": _among("weight format", lambda: ("", *FORMATS)),
+    "kv_dtype": _among("KV-cache format", lambda: ("", *DTYPES)),
+    "engine": _among("engine", engine_names),
+    "persistence": _share("routing persistence"),
+    "stickiness": _share("routing stickiness"),
+    "popularity_cv": _share("unevenness of expert popularity", 16.0),
+    "kv_reread": _share("KV re-reading"),
+    "config": _text("the config", LARGEST_UPLOAD),
+    "device": _text("the profile", LARGEST_UPLOAD),
+}
+
+
 @frozen(kw_only=True)
 class State:
-    """Everything that can be chosen; texts, as an address has them, are read like numbers.
+    """Everything that can be chosen; numbers may come as text, as an address has them.
 
     Attributes
     ----------
@@ -144,7 +174,7 @@ class State:
 
     Examples
     --------
-    >>> State(batch="64").query
+    >>> State(batch=64).query
     'batch=64'
     >>> State.from_query("batch=64").batch
     64
@@ -153,28 +183,32 @@ class State:
     latency_model.errors.InputError: batch must be a whole number from 1 to 4096, got 'many'
     """
 
-    model: str = field(default="Qwen3-30B-A3B", converter=_among("model", _names(model_names)))
-    hardware: str = field(default="h100-sxm", converter=_among("hardware", _names(hardware_names)))
-    draft: str = field(default="eagle3", converter=_among("drafter", lambda: DRAFTERS))
-    draft_model: str = field(default="Qwen3-0.6B", converter=_among("draft model", model_names))
-    draft_tp: int = field(default=1, converter=_whole("ranks of the draft model", 1, 64))
-    acceptance: str = field(default=".70,.62,.60,.58", converter=_acceptance)
-    batch: int = field(default=16, converter=_whole("batch", 1, 4096))
-    context: int = field(default=4096, converter=_whole("context", 0, 10_000_000))
-    draft_length: int | None = field(default=None, converter=_length)
-    tp: int = field(default=1, converter=_whole("tp", 1, 1024))
-    ep: int = field(default=1, converter=_whole("ep", 1, 1024))
-    pp: int = field(default=1, converter=_whole("pp", 1, 1024))
-    dp: int = field(default=1, converter=_whole("dp", 1, 1024))
-    weights: str = field(default="", converter=_among("weight format", lambda: ("", *FORMATS)))
-    kv_dtype: str = field(default="", converter=_among("KV-cache format", lambda: ("", *DTYPES)))
-    engine: str = field(default="vllm", converter=_among("engine", engine_names))
-    persistence: float = field(default=Routing().persistence, converter=_share("routing persistence"))
-    stickiness: float = field(default=Routing().stickiness, converter=_share("routing stickiness"))
-    popularity_cv: float = field(default=0.0, converter=_share("unevenness of expert popularity", 16.0))
-    kv_reread: float = field(default=0.0, converter=_share("KV re-reading"))
-    config: str = field(default="", converter=_text("the config", LARGEST_UPLOAD), repr=False)
-    device: str = field(default="", converter=_text("the profile", LARGEST_UPLOAD), repr=False)
+    model: str = "Qwen3-30B-A3B"
+    hardware: str = "h100-sxm"
+    draft: str = "eagle3"
+    draft_model: str = "Qwen3-0.6B"
+    draft_tp: int = 1
+    acceptance: str = ".70,.62,.60,.58"
+    batch: int = 16
+    context: int = 4096
+    draft_length: int | None = None
+    tp: int = 1
+    ep: int = 1
+    pp: int = 1
+    dp: int = 1
+    weights: str = ""
+    kv_dtype: str = ""
+    engine: str = "vllm"
+    persistence: float = Routing().persistence
+    stickiness: float = Routing().stickiness
+    popularity_cv: float = 0.0
+    kv_reread: float = 0.0
+    config: str = field(default="", repr=False)
+    device: str = field(default="", repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        for name, read in READERS.items():
+            object.__setattr__(self, name, read(getattr(self, name)))
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> State:

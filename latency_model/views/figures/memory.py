@@ -55,7 +55,7 @@ def memory(point: Round | Any = None, hardware: Any = None, *, theme: str = "lig
             marker={"color": colour},
             text=f"{size / GIGABYTE:.3g} GB" if size > 0.05 * capacity else "",
             insidetextanchor="middle",
-            hovertemplate=f"<b>{name}: {size / GIGABYTE:.3g} GB</b>, {size / capacity:.0%} of the device<extra></extra>",
+            hovertemplate=f"<b>{name}: {size / GIGABYTE:.3g} GB</b>, {size / capacity:.0%} of it<extra></extra>",
         )
         for (name, size), colour in zip(parts.items(), (PALETTE[0], PALETTE[3], PALETTE[2]), strict=True)
         if size > 0
