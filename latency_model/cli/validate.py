@@ -49,6 +49,7 @@ def summary(report: Report) -> Result:
         Column("p90", lambda row: percent(row["p90_error"])),
         Column("bias", lambda row: percent(row["bias"], sign="+")),
         Column("worst", lambda row: percent(row["worst_error"], sign="+")),
+        Column("in\n80 %", lambda row: percent(row["coverage"], digits=0)),
         Column("side\nof 1", lambda row: percent(row["signs_right"])),
         Column("depth\n± 1", lambda row: percent(row["depths_right"])),
         Column("quantity", lambda row: row["quantity"], left=True, fold=True, optional=1),
@@ -58,7 +59,21 @@ def summary(report: Report) -> Result:
         rows=report.rows(),
         columns=columns,
         heading=("Predicted beside measured; errors relative to the measurement, bias is their median with sign",),
-        remarks=("Side of 1: gains and losses told apart.  Depth: best draft length met within one token.",),
+        legend=(
+            "In 80 %: share of the measurements inside the 80 % interval of their prediction, where one is stated.  "
+            "Side of 1: gains and losses told apart.  Depth: best draft length met within one token."
+        ),
+        remarks=tuple(
+            f"{title} inside their 80 % interval: "
+            + ", ".join(
+                f"{each.name} {percent(each.share, digits=0)} of {each.rows:,}"
+                for each in groups
+                if not each.name.startswith(("device ", "model "))  # those are on the page
+            )
+            + "."
+            for title, groups in report.covered.items()
+        ),
+        extra={"covered": report.covered_rows()},
     )
 
 
@@ -91,6 +106,6 @@ def cases(report: Report) -> Result:
     )
 
 
-def percent(share: float, sign: str = "") -> str:
-    """A share with one decimal, empty where it is not defined."""
-    return "" if share != share else f"{100 * share:{sign}.1f} %"
+def percent(share: float, sign: str = "", digits: int = 1) -> str:
+    """A share in percent, empty where it is not defined."""
+    return "" if share != share else f"{100 * share:{sign}.{digits}f} %"

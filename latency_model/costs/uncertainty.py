@@ -31,6 +31,7 @@ __all__ = [
     "Estimates",
     "ModelErrors",
     "RoundDeviations",
+    "drafting_estimate",
     "log_deviation",
     "log_deviations",
     "model_errors",
@@ -60,8 +61,8 @@ class ModelErrors(NamedTuple):
 
 
 #: From the scatter of 2,640 served runs about predictions that never saw their model, split into what the runs of one
-#: configuration share and the rest: docs/silicon.md, "Served runs"; ``latency_model.evidence.coverage`` computes it.
-MODEL_ERRORS = ModelErrors(common=0.19, own=0.1)
+#: configuration share and the rest: docs/silicon.md, "Intervals"; ``latency_model.evidence.coverage`` computes it.
+MODEL_ERRORS = ModelErrors(common=0.17, own=0.1)
 EXACT = ModelErrors(common=0.0, own=0.0)
 
 
@@ -234,6 +235,12 @@ def step_estimate(cost: StepCost, setting: Setting) -> Estimate:
     """The time of a step with its interval [s]."""
     constants = log_deviation(cost.scaled_time, uncertain_constants([cost], setting))
     return Estimate(best=cost.time, deviation=_root_of_squares(constants, *model_errors(setting)))
+
+
+def drafting_estimate(cost: RoundCost, setting: Setting) -> Estimate:
+    """The time spent drafting in rounds that draft something, with its interval [s]."""
+    constants = log_deviation(cost.draft_time, uncertain_constants((cost.draft_step, cost.once), setting))
+    return Estimate(best=cost.draft_time(), deviation=_root_of_squares(constants, *model_errors(setting)))
 
 
 def round_deviations(cost: RoundCost, setting: Setting) -> RoundDeviations:

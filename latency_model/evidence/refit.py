@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from latency_model.evidence.coverage import RECORD, coverage_lines, covered_text, served_coverage
 from latency_model.evidence.fit import COLLECTIVES, Bounds, Errors, Fit, fit_rows, work_of
 from latency_model.evidence.served import (
     Host,
@@ -205,7 +206,13 @@ def main(arguments: list[str] | None = None) -> int:
     path = profiles_directory() / "engines.toml"
     text = with_blocks(path.read_text(encoding="utf-8"), engine_tables(hosts, kernels))
     stale += _settle(path, text, write=not options.check)
-    page = [silicon_page(fits, date=DATE, package=_package()), *served_lines(kernels, hosts, dropped)]
+    covered = served_coverage(kernels, hosts)
+    stale += _settle(RECORD, covered_text(covered.groups), write=not options.check)
+    page = [
+        silicon_page(fits, date=DATE, package=_package()),
+        *served_lines(kernels, hosts, dropped),
+        *coverage_lines(covered),
+    ]
     stale += _settle(options.page, "\n".join(page) + "\n", write=not options.check)
     return int(options.check and bool(stale))
 

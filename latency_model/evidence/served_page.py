@@ -17,7 +17,7 @@ from latency_model.evidence.served import (
     prediction_errors,
 )
 
-__all__ = ["served_lines"]
+__all__ = ["served_groups", "served_lines"]
 
 FEW_SEQUENCES = 8
 NAMES = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM"}
@@ -80,7 +80,7 @@ def served_lines(kernels: Kernels, hosts: dict[str, Host], dropped: dict[str, in
     yield ""
     yield _row("runs of", "count", "median / p90", "model left out", "whole launches")
     yield _row(*["---"] * 5)
-    for name, chosen in _groups(kernels):
+    for name, chosen in served_groups(kernels):
         if chosen.any():
             measured = kernels.measured[chosen]
             cells = [prediction_errors(values[chosen], measured) for values in (predicted, apart, alone)]
@@ -89,7 +89,8 @@ def served_lines(kernels: Kernels, hosts: dict[str, Host], dropped: dict[str, in
     yield from (f"- {reason}: {count:,}" for reason, count in dropped.items() if count)
 
 
-def _groups(kernels: Kernels) -> Iterator[tuple[str, BoolArray]]:
+def served_groups(kernels: Kernels) -> Iterator[tuple[str, BoolArray]]:
+    """Which runs belong to which group of the tables."""
     few = kernels.column("batch") <= FEW_SEQUENCES
     yield f"dense models, at most {FEW_SEQUENCES} sequences", ~kernels.moe & few
     yield "dense models", ~kernels.moe

@@ -9,6 +9,7 @@ from typing import Any
 from attrs import frozen
 
 from latency_model.errors import InputError, nearest
+from latency_model.evidence.coverage import Coverage, kernel_coverage, recorded_coverage
 from latency_model.evidence.published import REPLAYS
 from latency_model.evidence.published.record import Group, Row
 
@@ -24,6 +25,19 @@ class Report:
 
     groups: tuple[Group, ...]
 
+    @property
+    def covered(self) -> dict[str, list[Coverage]]:
+        """How often intervals hold what nothing was fitted to, beside the groups: kernels and served runs."""
+        return {"Kernels kept aside": kernel_coverage(), "Served runs of models left out": recorded_coverage()}
+
+    def covered_rows(self) -> list[dict[str, Any]]:
+        """The same as one plain dictionary per group."""
+        return [
+            {"set": title, "group": each.name, "n": each.rows, "coverage": each.share}
+            for title, groups in self.covered.items()
+            for each in groups
+        ]
+
     def rows(self) -> list[dict[str, Any]]:
         """One plain dictionary per group; errors are relative to the measurement [1]."""
         return [
@@ -38,6 +52,7 @@ class Report:
                 "worst_case": group.worst.case,
                 "signs_right": group.signs_right,
                 "depths_right": group.depths_right,
+                "coverage": group.coverage,
                 "skipped": len(group.skipped),
             }
             for group in self.groups
@@ -52,6 +67,7 @@ class Report:
                 "predicted": row.predicted,
                 "measured": row.measured,
                 "error": row.error,
+                "deviation": row.deviation,
             }
             for group in self.groups
             for row in group.rows
@@ -104,9 +120,11 @@ def _head(report: Report) -> list[str]:
         "fitted to these rows except where a group says so. The error is predicted / measured - 1; bias is its median",
         "with sign, so a positive bias promises too much of the quantity. `right side of 1` counts speedups that are",
         "rightly called a gain or a loss, `depth within one` series whose best draft length is met within one token.",
+        "`in 80 %` is the share of the measurements inside the 80 % interval of their prediction",
+        "([How sure are we](explanation/how-sure-are-we.md)), where uncertain constants go into it.",
         "",
-        "| group | n | median | p90 | bias | worst | right side of 1 | depth within one |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|",
+        "| group | n | median | p90 | bias | worst | in 80 % | right side of 1 | depth within one |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for group in report.groups:
         cells = (
@@ -116,10 +134,23 @@ def _head(report: Report) -> list[str]:
             _percent(group.p90_error),
             _signed(group.bias),
             _signed(group.worst.error),
+            _percent(group.coverage, digits=0),
             _percent(group.signs_right, digits=0),
             _percent(group.depths_right, digits=0),
         )
         lines.append(f"| {' | '.join(cells)} |")
+    lines += [
+        "",
+        "What nothing here was fitted to: kernels kept aside, and served runs of models left out of the fit of host",
+        "times ([Measured silicon](silicon.md)).",
+        "",
+        "| set | group | n | in 80 % |",
+        "|---|---|---:|---:|",
+    ]
+    lines += [
+        f"| {row['set']} | {row['group']} | {row['n']:,} | {_percent(row['coverage'], digits=0)} |"
+        for row in report.covered_rows()
+    ]
     return [*lines, ""]
 
 

@@ -15,8 +15,8 @@ KINDS = ("datasheet", "measured", "transferred", "assumed")
 #: What numbers of each kind leave open beyond the uncertainty stated beside them: relative standard deviation.  It is
 #: what served runs say when the constants of their devices are replaced and the time per token is predicted again: by
 #: those of the H100 (transferred) and by the judged set for devices without measurements (assumed).  docs/silicon.md,
-#: "Served runs"; ``latency_model.evidence.coverage`` computes it.
-KIND_ERRORS = {"datasheet": 0.0, "measured": 0.0, "transferred": 0.09, "assumed": 0.22}
+#: "Intervals"; ``latency_model.evidence.coverage`` computes it.
+KIND_ERRORS = {"datasheet": 0.0, "measured": 0.0, "transferred": 0.06, "assumed": 0.22}
 
 
 @frozen(kw_only=True)

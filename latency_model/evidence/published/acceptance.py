@@ -7,12 +7,19 @@ from typing import NamedTuple
 
 import numpy as np
 
+from latency_model.costs.uncertainty import Estimate
 from latency_model.evidence.published.record import Group, Row, read_table
 from latency_model.specs.acceptance import Acceptance
 
 __all__ = ["Curve", "curves", "eagle_trees", "length_curves", "mtp", "traces"]
 
 KNOWN = 4  # positions a curve or trace is assumed to be known for
+
+
+def _tokens(acceptance: Acceptance, drafts: int) -> Estimate:
+    """Tokens per round, as uncertain as the acceptance makes them [token]."""
+    low, best, high = (acceptance.shifted(side).tokens_per_round(drafts) for side in (-1.0, 0.0, 1.0))
+    return Estimate(best=best, deviation=np.log(high / low) / 2.0)
 
 
 class Curve(NamedTuple):
@@ -46,9 +53,9 @@ def length_curves() -> tuple[Curve, ...]:
 def curves() -> Group:
     """Mean acceptance length at 5 to 8 drafts, predicted from the lengths measured at 1 to 4."""
     rows = [
-        Row(
+        Row.of(
+            _tokens(curve.known, drafts),
             case=f"{curve.title}, {drafts} drafts",
-            predicted=curve.known.tokens_per_round(drafts),
             measured=curve.lengths[drafts],
         )
         for curve in length_curves()
@@ -71,10 +78,10 @@ def traces() -> Group:
         known = Acceptance.survival([float(row[f"s{position}"]) for position in range(1, KNOWN + 1)])
         drafts = 20 if row["proposer"] == "ngram" else 8
         rows.append(
-            Row(
+            Row.of(
+                _tokens(known, drafts),
                 case=f"{row['dataset']} {row['proposer']}, {drafts} drafts",
-                predicted=known.tokens_per_round(drafts),
-                measured=float(row["mean_len"]),
+                measured=row["mean_len"],
             )
         )
     return Group(

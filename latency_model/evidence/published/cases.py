@@ -8,9 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 import attrs
+import numpy as np
 
-from latency_model.costs.round import RoundTimes, speculate
+from latency_model.costs.round import Round, speculate
 from latency_model.costs.step import step_cost
+from latency_model.costs.uncertainty import Estimate
 from latency_model.evidence.published.record import Group, Row, published_model, read_table
 from latency_model.evidence.published.speculation import eagle_tokens
 from latency_model.specs.draft import Draft
@@ -52,10 +54,11 @@ def _context(case: dict[str, str], reading: dict[str, str]) -> int:
     return int(reading["context"] or case["context_or_workload"].split("ctx ")[1].split(",")[0])
 
 
-def _predict(case: dict[str, str], reading: dict[str, str]) -> tuple[float, float]:
+def _predict(case: dict[str, str], reading: dict[str, str]) -> tuple[Estimate, float]:
     """Speedup and seconds per token of a case [1], [s/token].
 
-    A tree is drafted by ``topk`` rows a sequence and verified as ``draft_tokens_verified`` tokens.
+    A tree is drafted by ``topk`` rows a sequence and verified as ``draft_tokens_verified`` tokens; its speedup is as
+    uncertain as that of a chain as long.
     """
     layout = Parallelism(tp=int(reading["tp"]))
     draft = Draft.parse(reading["draft"] or DRAFTERS[case["drafter_method"]])
@@ -69,7 +72,7 @@ def _predict(case: dict[str, str], reading: dict[str, str]) -> tuple[float, floa
     }
     model, device = published_model(reading["architecture"]), reading["device"]
 
-    def round_of(sequences: int, drafts: int) -> RoundTimes:
+    def round_of(sequences: int, drafts: int) -> Round:
         return speculate(
             model,
             device,
@@ -79,16 +82,18 @@ def _predict(case: dict[str, str], reading: dict[str, str]) -> tuple[float, floa
             context=context,
             kv_reread=float(reading["kv_reread"]),
             **where,
-        ).times
+        )
 
-    drafting = round_of(batch * int(case["topk"] or 1), steps).draft
-    times = round_of(batch, int(case["draft_tokens_verified"]) - 1)
+    drafting = round_of(batch * int(case["topk"] or 1), steps).draft_time
+    verified = round_of(batch, int(case["draft_tokens_verified"]) - 1)
+    times = verified.times
     prompts = 0.0
     if reading["output"]:  # throughput over whole requests: each token waits for its share of the batch's prompts
         prompt = step_cost(model, device, context=0, tokens_per_sequence=context, prefill=True, **where).time
         prompts = batch / int(reading["output"]) * float(prompt)
     per_token = float(drafting + times.verify + times.overhead) / _tokens_per_round(case, reading, draft) + prompts
-    return (float(times.baseline) + prompts) / per_token, per_token
+    speedup = np.asarray((float(times.baseline) + prompts) / per_token)
+    return Estimate(best=speedup, deviation=verified.estimates.speedup.deviation), per_token
 
 
 def _name(case: dict[str, str]) -> str:
@@ -114,9 +119,9 @@ def speedups(*, known: bool = True) -> Group:
             assumed[f"{case['case_id']} ({case['source']})"] = reading["assumed"]
             series = f"{case['case_id']} {case['drafter_method']} b={case['batch_or_concurrency']}"
             rows.append(
-                Row(
+                Row.of(
+                    _predict(case, reading)[0],
                     case=_name(case),
-                    predicted=_predict(case, reading)[0],
                     measured=float(case["speedup"]),
                     series=series if case["topk"] == "1" and not case["context_or_workload"].startswith("ctx") else "",
                     depth=int(case["steps_k"]),

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from latency_model.costs.round import speculate
-from latency_model.costs.step import step_cost
+from latency_model.costs.step import Scales, step_cost
+from latency_model.costs.uncertainty import drafting_estimate, log_deviation, uncertain_constants
 from latency_model.evidence.published.record import Group, Row, read_table
 from latency_model.evidence.published.speculation import magicdec_rounds
 from latency_model.formulas.routing import distinct_experts
@@ -28,14 +29,25 @@ def moe_layer() -> Group:
     batch = np.arange(1.0, 17.0)
     cost = step_cost("Qwen3-30B-A3B", "h100-sxm", batch=batch, context=1024, routing=Routing.uniform())
     layers = 48
-    layer = sum(row["time_s"] for row in cost.table if row["name"] in ("routed experts", "router")) / layers
+
+    def layer(scales: Scales) -> FloatArray:
+        measured = ("routed experts", "router")
+        used = ((part, each) for part, each in cost.operations() if each.operation.name in measured)
+        return np.asarray(sum(part.spread(each.time(scales)) for part, each in used)) / layers
+
+    times, deviations = layer({}), log_deviation(layer, uncertain_constants([cost], cost.setting))
     experts = distinct_experts(128, 8, 1, batch)
     rows = []
     for row in table.rows:
         touched = float(row["avg_active_experts_per_layer"])
-        predicted = 1e6 * np.interp(touched, experts, layer)
-        case = f"{row['benchmark']} k0={row['k0']}, {touched} experts"
-        rows.append(Row(case=case, predicted=predicted, measured=float(row["moe_layer_latency_us"])))
+        rows.append(
+            Row(
+                case=f"{row['benchmark']} k0={row['k0']}, {touched} experts",
+                predicted=1e6 * np.interp(touched, experts, times),
+                measured=row["moe_layer_latency_us"],
+                deviation=np.interp(touched, experts, deviations),
+            )
+        )
     return Group(
         name="moe-layer",
         quantity="time of an MoE layer [µs]",
@@ -57,19 +69,20 @@ def dense_steps() -> Group:
             + value["target_c_fixed"]
             + value["overhead_constant_per_step"]
         )
-        predicted = step_cost("Llama-3.1-8B", "h100-sxm", batch=batch, context=context, tokens_per_sequence=fed).time
+        step = step_cost("Llama-3.1-8B", "h100-sxm", batch=batch, context=context, tokens_per_sequence=fed)
         case = f"step, batch {batch}, context {context}, {fed} tokens"
-        rows.append(Row(case=case, predicted=1e3 * predicted, measured=1e3 * forward))
+        rows.append(Row.of(step.estimate, unit=1e-3, case=case, measured=1e3 * forward))
     drafts = 3
     for batch, context in itertools.product((1, 8, 32, 64), (512, 2048)):
         drafting = (
             value["draft_c_kv"] * batch * context + value["draft_c_num_spec_tokens"] * drafts + value["draft_c_fixed"]
         )
-        predicted = speculate(
+        round_ = speculate(
             "Llama-3.1-8B", "h100-sxm", draft=Draft.eagle(), draft_length=drafts, batch=batch, context=context
-        ).draft_time
+        )
+        predicted = drafting_estimate(round_.cost, round_.setting)
         case = f"{drafts} drafts, batch {batch}, context {context}"
-        rows.append(Row(case=case, predicted=1e3 * predicted, measured=1e3 * drafting))
+        rows.append(Row.of(predicted, unit=1e-3, case=case, measured=1e3 * drafting))
     return Group(
         name="dense-steps",
         quantity="time of a step and of drafting, dense 8B on H100 [ms]",

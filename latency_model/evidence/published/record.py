@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from attrs import field, frozen
 
+from latency_model.costs.uncertainty import INTERVAL_80, Estimate
 from latency_model.specs.loader import load_model
 from latency_model.specs.model import ModelArchitecture
 
@@ -59,6 +60,8 @@ class Row:
         In the unit of the group.
     series, depth : str, int
         Rows of one series differ only in how many tokens are drafted: ``depth``.
+    deviation : float
+        Standard deviation of the prediction's logarithm [1]; not a number where nothing uncertain goes into it.
     """
 
     case: str
@@ -66,6 +69,33 @@ class Row:
     measured: float = field(converter=float)
     series: str = ""
     depth: int = 0
+    deviation: float = field(default=math.nan, converter=float)
+
+    @classmethod
+    def of(
+        cls,
+        estimate: Estimate,
+        *,
+        case: str,
+        measured: float | str,
+        unit: float = 1.0,
+        series: str = "",
+        depth: int = 0,
+    ) -> Row:
+        """A row of an estimate, in multiples of ``unit``."""
+        return cls(
+            case=case,
+            predicted=estimate.best / unit,
+            measured=measured,
+            series=series,
+            depth=depth,
+            deviation=estimate.deviation,
+        )
+
+    @property
+    def inside(self) -> bool:
+        """Whether the measured value lies in the 80 % interval of the prediction."""
+        return abs(math.log(self.predicted / self.measured)) <= INTERVAL_80 * self.deviation
 
     @property
     def error(self) -> float:
@@ -123,6 +153,12 @@ class Group:
     def worst(self) -> Row:
         """The row with the largest absolute relative error."""
         return max(self.rows, key=lambda row: abs(row.error))
+
+    @property
+    def coverage(self) -> float:
+        """Share of the rows with an interval that lie in it: 80 % if all is well [1]; NaN where no row has one."""
+        inside = [row.inside for row in self.rows if not math.isnan(row.deviation)]
+        return sum(inside) / len(inside) if inside else math.nan
 
     @property
     def signs_right(self) -> float:

@@ -6,6 +6,7 @@ import attrs
 import numpy as np
 
 from latency_model.costs.round import Round, speculate
+from latency_model.costs.uncertainty import Estimate, drafting_estimate
 from latency_model.evidence.published.record import Group, Row, published_model, read_table
 from latency_model.formulas.acceptance import walltime_improvement
 from latency_model.specs.acceptance import Acceptance
@@ -29,7 +30,7 @@ def moesd() -> Group:
         devices, device = row["hardware"].split("x")
         gamma = int(row["gamma"])
         tokens = float(row["sigma"]) * (gamma + 1)
-        predicted = speculate(
+        speedup = speculate(
             row["model"],
             MOESD_DEVICES[device],
             draft=drafts[row["model"]],
@@ -39,9 +40,11 @@ def moesd() -> Group:
             context=MOESD_CONTEXT,
             engine="vllm-v0",
             parallelism=Parallelism(tp=int(devices)),
-        ).speedup.max()
+        ).estimates.speedup
+        peak = np.argmax(speedup.best)
+        predicted = Estimate(best=speedup.best[peak], deviation=speedup.deviation[peak])
         name = f"{row['model']} {row['hardware']} {row['dataset']} T={float(row['temperature']):g} γ={gamma}"
-        rows.append(Row(case=name, predicted=predicted, measured=row["speedup_x"]))
+        rows.append(Row.of(predicted, case=name, measured=row["speedup_x"]))
     return Group(
         name="moesd",
         quantity="peak speedup over batch, MoE targets",
@@ -87,9 +90,9 @@ def eagle3_sglang() -> Group:
             batch=int(row["batch_size"]),
             context=1024,
             engine="sglang-0.4",
-        ).speedup
+        ).estimates.speedup
         name = f"{row['method']} batch {row['batch_size']}"
-        rows.append(Row(case=name, predicted=predicted, measured=row["throughput_ratio"]))
+        rows.append(Row.of(predicted, case=name, measured=row["throughput_ratio"]))
     return Group(
         name="eagle3-sglang",
         quantity="throughput ratio against batch, dense 8B on H100",
@@ -114,11 +117,11 @@ def eagle_depths() -> Group:
                 acceptance=eagle_tokens(gamma, method),
                 draft_length=gamma,
                 context=1024,
-            ).speedup
+            ).estimates.speedup
             prefix = "eagle" if version == 1 else "eagle3"
             measured = float(row["vanilla_tpot_ms"]) / float(row[f"{prefix}_tpot_ms"])
             case = f"{method} γ={gamma}"
-            rows.append(Row(case=case, predicted=predicted, measured=measured, series=method, depth=gamma))
+            rows.append(Row.of(predicted, case=case, measured=measured, series=method, depth=gamma))
     return Group(
         name="eagle-depths",
         quantity="speedup against draft length, dense 8B, batch 1",
@@ -167,7 +170,7 @@ def magicdec_rounds() -> list[tuple[dict[str, str], str, Round]]:
 def magicdec() -> Group:
     """Speedup at long context and large batch (MagicDec)."""
     rows = [
-        Row(case=name, predicted=predicted.speedup, measured=row["speedup_x"])
+        Row.of(predicted.estimates.speedup, case=name, measured=row["speedup_x"])
         for row, name, predicted in magicdec_rounds()
     ]
     return Group(
@@ -185,11 +188,11 @@ def magicdec_times() -> Group:
     rows = []
     for row, name, predicted in magicdec_rounds():
         times = {
-            "plain": (predicted.baseline_time, row["TAR_ms"]),
-            "draft": (predicted.draft_time, row["gammaTD_ms"]),
-            "verify": (predicted.verify_time, row["TV_ms"]),
+            "plain": (predicted.estimates.baseline_time, row["TAR_ms"]),
+            "draft": (drafting_estimate(predicted.cost, predicted.setting), row["gammaTD_ms"]),
+            "verify": (predicted.cost.verify.estimate, row["TV_ms"]),
         }
-        rows += [Row(case=f"{part}: {name}", predicted=1e3 * time, measured=ms) for part, (time, ms) in times.items()]
+        rows += [Row.of(time, unit=1e-3, case=f"{part}: {name}", measured=ms) for part, (time, ms) in times.items()]
     return Group(
         name="magicdec-times",
         quantity="time of a step, of 2 draft steps, of a verification [ms]",

@@ -1,0 +1,29 @@
+"""The errors that intervals hold are those the served runs show."""
+
+from __future__ import annotations
+
+import pytest
+
+from latency_model.costs.uncertainty import MODEL_ERRORS
+from latency_model.evidence.coverage import RECORD, covered_text, served_coverage
+from latency_model.evidence.served import fit_hosts, usable_runs
+from latency_model.specs.quantity import KIND_ERRORS
+
+pytestmark = pytest.mark.silicon
+
+
+@pytest.fixture(scope="module")
+def covered():
+    kernels, _ = usable_runs()
+    return served_coverage(kernels, fit_hosts(kernels))
+
+
+def test_the_committed_errors_are_reproduced(covered):
+    assert tuple(round(error, 2) for error in covered.errors) == tuple(MODEL_ERRORS)
+    assert {kind: round(error, 2) for kind, error in covered.kinds.items()} == {
+        kind: KIND_ERRORS[kind] for kind in covered.kinds
+    }
+
+
+def test_the_committed_coverage_is_reproduced(covered):
+    assert covered_text(covered.groups) == RECORD.read_text(encoding="utf-8")
