@@ -30,6 +30,9 @@ nb_execution_raise_on_error = True
 nb_execution_timeout = 60  # [s] for one cell
 nb_merge_streams = True
 
+nitpicky = True  # a function that a page names must be in the reference; types, which are words here, need not
+nitpick_ignore_regex = [("py:(class|data|meth|mod|attr)", ".*")]
+
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 

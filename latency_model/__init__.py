@@ -28,6 +28,7 @@ _HOMES = {
     "Routing": "latency_model.specs.routing",
     "ServingCurve": "latency_model.decisions.serving",
     "StepCost": "latency_model.costs.step",
+    "expert_loading": "latency_model.decisions.loading",
     "hardware_names": "latency_model.specs.hardware",
     "load_engine": "latency_model.specs.engine",
     "load_hardware": "latency_model.specs.hardware",
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from latency_model.costs.step import StepCost as StepCost
     from latency_model.costs.step import step_cost as step_cost
     from latency_model.costs.uncertainty import Estimate as Estimate
+    from latency_model.decisions.loading import expert_loading as expert_loading
     from latency_model.decisions.optimize import Plan as Plan
     from latency_model.decisions.optimize import optimize as optimize
     from latency_model.decisions.serving import ServingCurve as ServingCurve

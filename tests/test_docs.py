@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import shlex
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+import latency_model as lm
 from latency_model import formulas
 from latency_model.cli import main
 
@@ -128,6 +130,13 @@ def test_the_equation_sheet_and_the_reference_name_every_formula():
         text = page.read_text()
         missing = [name for name in formulas.__all__ if f"latency_model.formulas.{name}" not in text]
         assert not missing, f"{page.name} lacks {missing}"
+
+
+def test_the_reference_documents_every_public_name():
+    text = (DOCS / "reference" / "api.md").read_text()
+    documented = re.findall(r"^\.\. auto\w+:: latency_model\.(\w+)$", text, re.MULTILINE)
+    modules = {name for name in lm.__all__ if inspect.ismodule(getattr(lm, name))}
+    assert set(documented) == set(lm.__all__) - modules
 
 
 def test_each_equation_carries_the_number_of_its_heading():

@@ -91,7 +91,8 @@ def name_table() -> list[str]:
     for name in lm.__all__:
         summary = " ".join((inspect.getdoc(getattr(lm, name)) or "").split("\n\n")[0].split())
         plain = re.sub(r":\w+:`~?([^`]+)`", r"`\1`", summary).replace("``", "`")
-        rows.append([f"{{py:obj}}`~latency_model.{name}`", plain])
+        link = f"`{name}`" if inspect.ismodule(getattr(lm, name)) else f"{{py:obj}}`~latency_model.{name}`"
+        rows.append([link, plain])
     return markdown_table(["name", "what it is"], rows)
 
 
@@ -189,6 +190,17 @@ class CommandHelp(SphinxDirective):
         return sections
 
 
+class FigureFunctions(SphinxDirective):
+    """What every function of ``lm.figures`` says about itself."""
+
+    def run(self) -> list[nodes.Node]:
+        """Leave it to autodoc."""
+        lines = [f".. autofunction:: latency_model.figures.{name}" for name in lm.figures.__all__]
+        holder = nodes.container()
+        self.state.nested_parse(StringList(["```{eval-rst}", *lines, "```"], source=self.name), 0, holder)
+        return [holder]
+
+
 class Command(SphinxDirective):
     """Run ``latency-model ...`` and show the command with what it prints."""
 
@@ -213,6 +225,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     os.environ["COLUMNS"] = str(COLUMNS)
     for name in Table.makers:
         app.add_directive(name, Table)
+    app.add_directive("figure-functions", FigureFunctions)
     app.add_directive("command", Command)
     app.add_directive("command-help", CommandHelp)
     return {"parallel_read_safe": True}

@@ -5,16 +5,28 @@ from __future__ import annotations
 import re
 
 from docutils import nodes
+from docutils.utils.math import MathError
 from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.application import Sphinx
+from sphinx.util import logging
 from sphinx.writers.html5 import HTML5Translator
 
+LOG = logging.getLogger(__name__)
 TAG = re.compile(r"\\tag\{([^}]*)\}")
+
+
+def converted(node: nodes.math | nodes.math_block, text: str, *, as_block: bool) -> str:
+    """MathML of some LaTeX; what cannot be converted is a warning that names the place."""
+    try:
+        return tex2mathml(text, as_block=as_block)
+    except MathError as error:
+        LOG.warning("%s", error, location=node)
+        return ""
 
 
 def inline(translator: HTML5Translator, node: nodes.math) -> None:
     """Write a formula inside a line."""
-    translator.body.append(f'<span class="math">{tex2mathml(node.astext())}</span>')
+    translator.body.append(f'<span class="math">{converted(node, node.astext(), as_block=False)}</span>')
     raise nodes.SkipNode
 
 
@@ -23,7 +35,8 @@ def block(translator: HTML5Translator, node: nodes.math_block) -> None:
     text = node.astext()
     number = TAG.search(text)
     label = f'<span class="eqno">({number[1]})</span>' if number else ""
-    translator.body.append(f'<div class="math">{tex2mathml(TAG.sub("", text).strip(), as_block=True)}{label}</div>')
+    formula = converted(node, TAG.sub("", text).strip(), as_block=True)
+    translator.body.append(f'<div class="math">{formula}{label}</div>')
     raise nodes.SkipNode
 
 
