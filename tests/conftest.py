@@ -14,9 +14,9 @@ settings.register_profile("desk", max_examples=50, deadline=None, suppress_healt
 settings.register_profile("ci", parent=settings.get_profile("desk"), max_examples=100, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "desk")
 
-# Oracle tests (`make oracle`) import torch and transformers, silicon tests (`make silicon`) read a package of tables;
-# without these they are not even collected.
-NEEDED = {"oracle": ("torch", "transformers"), "silicon": ("aiconfigurator_core",)}
+# Oracle tests (`make oracle`) import torch and transformers, silicon tests (`make silicon`) read a package of tables,
+# browser tests (`make browser`) serve a page with Dash; without these they are not even collected.
+NEEDED = {"oracle": ("torch", "transformers"), "silicon": ("aiconfigurator_core",), "browser": ("dash", "selenium")}
 collect_ignore = [folder for folder, needed in NEEDED.items() if not all(map(importlib.util.find_spec, needed))]
 
 REPORT = pytest.StashKey[list[str]]()
