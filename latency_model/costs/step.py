@@ -93,8 +93,18 @@ class Component:
     def _factor(self, scales: Scales, part: str) -> float:
         return scales.get((self.operation.kind, part), 1.0) * scales.get((self.operation.group, part), 1.0)
 
+    def _touched(self, scales: Scales) -> bool:
+        own = (self.operation.kind, self.operation.group)
+        return any(name in own or part == "launch_share" for name, part in scales)
+
+    @cached_property
+    def _plain_time(self) -> FloatArray:
+        return self.time()
+
     def time(self, scales: Scales = NO_SCALES) -> FloatArray:
-        """Seconds of all executions in the step [s]."""
+        """Seconds of all executions in the step [s]; those that ``scales`` leave alone are worked out once."""
+        if scales and not self._touched(scales):
+            return self._plain_time
         once = roofline_time(
             self.operation.flops,
             self.operation.traffic,
