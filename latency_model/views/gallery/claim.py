@@ -22,7 +22,7 @@ ADDRESSES = (
     (re.compile(r"(?:https?://)?((?:www\.)?(?:github\.com|cohere\.com)/[\w./-]*[\w/-])"), "https://{}"),
 )
 
-URL = re.compile(r",? *https?://[^\s;,]+")
+URL = re.compile(r"[,;]? *https?://[^\s;,]+")
 #: Checks with so few rows are printed row by row.
 FEW = 3
 

@@ -47,6 +47,7 @@ def published(x: ArrayLike, y: ArrayLike, name: str, number: int, said: Iterable
         marker={"symbol": "diamond", "size": 11, "color": PALETTE[number], "line": {"color": "#808080", "width": 1.5}},
         customdata=list(said),
         hovertemplate="%{customdata}<extra></extra>",
+        cliponaxis=False,
     )
 
 
