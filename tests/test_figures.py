@@ -43,6 +43,7 @@ def every_figure(grid: xarray.Dataset) -> Iterator[Any]:
     yield lm.figures.waterfall(point)
     yield lm.figures.roofline(point)
     yield lm.figures.experts(MODEL, MACHINE)
+    yield lm.figures.latency_against_load(MODEL, MACHINE, acceptance=VECTOR, limit=5.0)
 
 
 def lines(figure: Any) -> list[Any]:
@@ -215,6 +216,62 @@ def test_expert_lines_are_the_formula() -> None:
     np.testing.assert_allclose(figure.data[1].y, np.array([4, 32, 256]) * 8 / touched)
 
 
+@pytest.fixture(scope="module")
+def served() -> lm.ServingCurve:
+    """Llama-3.1-8B with break-even loads below saturation."""
+    rates = np.linspace(0.5, 36.0, 20)
+    asked: dict[str, Any] = {"draft_length": [3, 5], "rate": rates, "prompt_tokens": 128, "output_tokens": 512}
+    return lm.serve("Meta-Llama-3.1-8B", MACHINE, acceptance=VECTOR, **asked)
+
+
+def test_latency_lines_are_the_served_curve_up_to_saturation(served: lm.ServingCurve) -> None:
+    figure = lm.figures.latency_against_load(served)
+    for row, line in enumerate(lines(figure)[:3]):
+        full = served.saturated[row]
+        np.testing.assert_array_equal(line.x, served.rate)
+        np.testing.assert_allclose(np.asarray(line.y)[~full], served.latency[row][~full])
+        assert np.isnan(np.asarray(line.y, dtype=float)[full]).all()
+        assert f"held back by {served.held_back[0][row, 0]}" in line.customdata[0]
+        assert f"full at {served.saturation_rate[row]:.3g}/s" in line.name
+    verticals = {shape.x0 for shape in figure.layout.shapes if shape.x0 == shape.x1}
+    assert verticals == {float(rate) for rate in served.saturation_rate}
+
+
+def test_stars_stand_where_drafting_stops_to_pay(served: lm.ServingCurve) -> None:
+    (stars,) = [trace for trace in lm.figures.latency_against_load(served).data if trace.name == "break-even"]
+    np.testing.assert_allclose(stars.x, served.break_even_rate[1:])
+    for row, (rate, height) in enumerate(zip(stars.x, stars.y, strict=True), start=1):
+        at = served.at(rate)
+        assert at.latency[row] == pytest.approx(height)
+        assert at.latency[0] == pytest.approx(height, rel=1e-6)
+    assert "3 drafted no longer pays above" in stars.customdata[0]
+
+
+@pytest.mark.parametrize(
+    ("quantity", "limit", "unit"), [("latency", 6.0, 1.0), ("tpot", 0.012, 1e3), ("ttft", 0.03, 1.0)]
+)
+def test_crosses_stand_where_a_promise_is_just_kept(
+    served: lm.ServingCurve, quantity: str, limit: float, unit: float
+) -> None:
+    figure = lm.figures.latency_against_load(served, quantity=quantity, limit=limit)
+    (crosses,) = [trace for trace in figure.data if (trace.name or "").startswith("highest rate within")]
+    np.testing.assert_allclose(crosses.x, served.goodput(**{quantity: limit}))
+    np.testing.assert_allclose(crosses.y, limit * unit)
+    (promise,) = [shape for shape in figure.layout.shapes if shape.y0 == shape.y1]
+    assert promise.y0 == pytest.approx(limit * unit)
+
+
+def test_a_figure_from_arguments_reaches_from_a_lone_request_to_saturation() -> None:
+    figure = lm.figures.latency_against_load("Meta-Llama-3.1-8B", MACHINE, acceptance=VECTOR, theme="dark")
+    curve = lm.serve("Meta-Llama-3.1-8B", MACHINE, acceptance=VECTOR)
+    plain, drafting = lines(figure)[:2]
+    assert plain.y[0] == pytest.approx(curve.at(1e-6).latency[0], rel=0.02)
+    assert 0.99 < max(drafting.x) / curve.saturation_rate.max() < 1.0
+    low, high = figure.layout.yaxis.range
+    assert low == 0.0
+    assert plain.y[0] < high < max(value for value in plain.y if np.isfinite(value))
+
+
 @pytest.mark.parametrize(
     ("draw", "sentence"),
     [
@@ -228,6 +285,16 @@ def test_expert_lines_are_the_formula() -> None:
         (lambda g: lm.figures.pareto(g.sel(draft_length=[1, 2])), "0 among them"),
         (lambda _: lm.figures.waterfall(MODEL, MACHINE, batch=[1, 2]), "shows one point, got 2"),
         (lambda _: lm.figures.experts("Qwen3-8B", MACHINE), "is dense"),
+        (lambda _: lm.figures.latency_against_load("Qwen3-8B", MACHINE, rate=1.0), "several request rates in one list"),
+        (
+            lambda _: lm.figures.latency_against_load("Qwen3-8B", MACHINE, quantity="p99"),
+            "quantity must be latency, tpot",
+        ),
+        (
+            lambda _: lm.figures.latency_against_load("Qwen3-8B", MACHINE, limit=-1.0),
+            "limit on latency must be a number",
+        ),
+        (lambda _: lm.figures.latency_against_load("Qwen3-8B", MACHINE, draft_length=range(9)), "9 lines are too many"),
         (
             lambda _: lm.figures.speedup(MODEL, hardware=MACHINE, batch=range(1, 9), tp=[1, 2], context=range(70)),
             "70 context are 70 pictures, more than 60",

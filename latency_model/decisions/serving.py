@@ -216,10 +216,10 @@ class ServingCurve:
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What was taken for granted: of the load, the setting, the drafter and the acceptance."""
+        """What was taken for granted: of the setting, the load, the drafter and the acceptance."""
         return (
-            *SERVING_ASSUMPTIONS,
             *self.setting.assumptions,
+            *SERVING_ASSUMPTIONS,
             *self.draft.assumptions_for(self.setting.model),
             *self.acceptance.assumptions,
             *self.acceptance.extrapolation_note(int(self.draft_length.max())),
