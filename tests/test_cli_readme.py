@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
+import runpy
 import shlex
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from latency_model.cli import main
@@ -42,6 +45,22 @@ def test_the_python_in_the_readme_runs(capsys):
     (code,) = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
     exec(compile(code, "README.md", "exec"), {})
     assert capsys.readouterr().out.startswith("1 ")
+
+
+def test_the_figure_in_the_readme_shows_what_is_predicted():
+    script = runpy.run_path(str(ROOT / "docs" / "readme_figure.py"))
+    assert f"({script['PICTURE'].relative_to(ROOT)})" in README.read_text()
+    shown = json.loads(script["NUMBERS"].read_text())
+    now = script["numbers"](script["figure"]())
+    assert shown.keys() == now.keys()
+    for name, heights in now.items():  # 1 % is about a pixel
+        assert heights == pytest.approx(shown[name], rel=0.01), "run `python docs/readme_figure.py` to draw it anew"
+
+
+def test_the_figure_in_the_readme_is_small():
+    picture = (ROOT / "docs" / "static" / "speedup.png").read_bytes()
+    assert picture.startswith(b"\x89PNG")
+    assert len(picture) < 60_000
 
 
 def test_the_links_in_the_readme_lead_somewhere():
