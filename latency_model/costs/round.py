@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cached_property
+from collections.abc import Iterator, Mapping
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,14 +11,24 @@ from attrs import field, frozen
 from numpy.typing import ArrayLike, NDArray
 
 from latency_model.costs.counts import projection_operation
-from latency_model.costs.grid import blocks
+from latency_model.costs.grid import blocks, distinct
 from latency_model.costs.setting import Setting
-from latency_model.costs.step import NO_SCALES, Part, Scales, StepCost, evaluate, host_row, scaled_host_time, timed
+from latency_model.costs.step import (
+    NO_SCALES,
+    Part,
+    Scales,
+    Share,
+    StepCost,
+    evaluate,
+    host_row,
+    scaled_host_time,
+    timed,
+)
 from latency_model.costs.uncertainty import Estimates, RoundDeviations, round_deviations, round_estimates
 from latency_model.errors import InputError, shorten
 from latency_model.specs.acceptance import Acceptance
 from latency_model.specs.draft import Draft
-from latency_model.specs.engine import EngineOverheads
+from latency_model.specs.engine import EngineOverheads, load_engine
 from latency_model.specs.hardware import HardwareProfile
 from latency_model.specs.model import ModelArchitecture
 from latency_model.specs.parallelism import Parallelism
@@ -28,6 +38,7 @@ from latency_model.specs.workload import checked_number, checked_numbers, checke
 
 __all__ = [
     "NOT_MODELLED",
+    "Asked",
     "Round",
     "RoundCost",
     "RoundTimes",
@@ -48,7 +59,8 @@ NOT_MODELLED = (
 )
 
 #: Points evaluated at once by :func:`speculate`; a few arrays of this size stay near the caches.
-BLOCK = 1 << 17
+BLOCK = 1 << 14
+Block = tuple[slice, ...]
 
 
 class RoundTimes(NamedTuple):
@@ -113,7 +125,8 @@ class RoundCost:
             total = total + self.passes * (self.draft_step.scaled_time(scales) + host)
         if self.once is not None:
             total = total + self.drafting * self.once.scaled_time(scales)
-        return np.asarray(total * scales.get(("draft", "time"), 1.0))
+        factor = scales.get(("draft", "time"), 1.0)
+        return np.asarray(total if factor == 1.0 else total * factor)
 
     def overhead_time(self, scales: Scales = NO_SCALES) -> FloatArray:
         """Seconds of rejection sampling, host work and the tax of enabling speculation [s]."""
@@ -122,8 +135,8 @@ class RoundCost:
             {"per_round": engine.per_round.value, "per_round_layer": engine.per_round_layer.value * self.layers}, scales
         )
         each = scaled_host_time({"per_sequence": engine.per_sequence.value}, scales)
-        host = self.drafting * (once + each * self.sequences)
-        return np.asarray(host + self.tax * self.drafting * self.verify.scaled_time(scales))
+        host = np.asarray(self.drafting * (once + each * self.sequences))
+        return host + self.tax * self.drafting * self.verify.scaled_time(scales) if self.tax else host
 
     def time(self, scales: Scales = NO_SCALES) -> FloatArray:
         """Seconds of a round [s]; at γ = 0 exactly the plain step."""
@@ -152,11 +165,15 @@ def round_cost(
     context: FloatArray,
     draft_length: FloatArray,
     speculation_tax: float = 0.0,
+    share: Share = "all",
 ) -> RoundCost:
-    """Cost of a round for checked float arrays; see :func:`speculate`."""
+    """Cost of a round for checked float arrays; see :func:`speculate`.
+
+    ``share`` takes only what depends on the context, or only the rest: the times of both add up.
+    """
     one = np.ones(())
     drafting = np.where(draft_length > 0, 1.0, 0.0)
-    own = setting.for_draft(draft)
+    own = _draft_setting(setting, draft)
     draft_step: StepCost | None = None
     passes: FloatArray = np.zeros(())
     once: StepCost | None = None
@@ -165,26 +182,38 @@ def round_cost(
         in_one_pass = draft.kind == "parallel"
         fed = np.maximum(draft_length, 1.0) if in_one_pass else one
         passes = drafting if in_one_pass else draft_length
-        draft_step = evaluate(own, batch=batch, tokens_per_sequence=fed, context=seen)
+        draft_step = evaluate(own, batch=batch, tokens_per_sequence=fed, context=seen, share=share)
         fusion = draft.feature_fusion(setting.model)
-        if fusion is not None:
+        if fusion is not None and share != "context":
             rows = own.parallelism.sequences_per_replica(batch) * (draft_length + 1.0)
             joined = projection_operation(fusion, rows, parallelism=own.parallelism, dtypes=own.dtypes, kv_heads=None)
             part = Part(components=timed([joined], own))
             once = StepCost(parts=(part,), host_times={}, shape=rows.shape, setting=own)
     return RoundCost(
-        baseline=evaluate(setting, batch=batch, tokens_per_sequence=one, context=context),
-        verify=evaluate(setting, batch=batch, tokens_per_sequence=draft.hit_rate * draft_length + 1.0, context=context),
+        baseline=evaluate(setting, batch=batch, tokens_per_sequence=one, context=context, share=share),
+        verify=evaluate(
+            setting,
+            batch=batch,
+            tokens_per_sequence=draft.hit_rate * draft_length + 1.0,
+            context=context,
+            share=share,
+        ),
         draft_step=draft_step,
         passes=passes,
         once=once,
         drafting=drafting,
         sequences=setting.parallelism.sequences_per_replica(batch),
         layers=len(setting.model.layers),
-        engine=setting.engine,
-        proposal_time=draft.host_time,
+        engine=load_engine("none") if share == "context" else setting.engine,
+        proposal_time=0.0 if share == "context" else draft.host_time,
         tax=speculation_tax,
     )
+
+
+@lru_cache(maxsize=8)
+def _draft_setting(setting: Setting, draft: Draft) -> Setting | None:
+    """The drafter's setting, asked for again with every block."""
+    return setting.for_draft(draft)
 
 
 def round_times(
@@ -199,18 +228,51 @@ def round_times(
     """Times of any number of rounds, evaluated in blocks that keep memory flat; full broadcast shape."""
     shape = np.broadcast_shapes(batch.shape, context.shape, draft_length.shape)
     times = RoundTimes(*(np.empty(shape) for _ in RoundTimes._fields))
-    for block in blocks(shape, BLOCK):
-        cost = round_cost(
+    for block, piece in round_times_in_blocks(
+        setting, draft, batch=batch, context=context, draft_length=draft_length, speculation_tax=speculation_tax
+    ):
+        for whole, values in zip(times, piece, strict=True):
+            whole[block] = values
+    return times
+
+
+def round_times_in_blocks(
+    setting: Setting,
+    draft: Draft,
+    *,
+    batch: FloatArray,
+    context: FloatArray,
+    draft_length: FloatArray,
+    speculation_tax: float = 0.0,
+    size: int = BLOCK,
+) -> Iterator[tuple[Block, RoundTimes]]:
+    """Times of at most about ``size`` rounds after the other, each with the block of points they belong to.
+
+    What does not depend on the context is computed once, for every pair of batch and draft length there is.
+    """
+    shape = np.broadcast_shapes(batch.shape, context.shape, draft_length.shape)
+
+    def times(share: Share, *point: FloatArray) -> RoundTimes:
+        sequences, cached, lengths = point
+        return round_cost(
             setting,
             draft,
-            batch=_cut(batch, block, shape),
-            context=_cut(context, block, shape),
-            draft_length=_cut(draft_length, block, shape),
+            batch=sequences,
+            context=cached,
+            draft_length=lengths,
             speculation_tax=speculation_tax,
-        )
-        for whole, piece in zip(times, cost.times(), strict=True):
-            whole[block] = piece
-    return times
+            share=share,
+        ).times()
+
+    (sequences, lengths), index = distinct(batch, draft_length)
+    rest = times("rest", sequences, np.zeros(()), lengths)
+    for block in blocks(shape, size):
+        reading = times("context", *(_cut(array, block, shape) for array in (batch, context, draft_length)))
+        if index is None:
+            others = [_cut(values, block, shape) for values in rest]
+        else:
+            others = [values[_cut(index, block, shape)] for values in rest]
+        yield block, RoundTimes(*map(np.add, others, reading))
 
 
 @frozen(kw_only=True, eq=False, slots=False)
@@ -242,6 +304,11 @@ class Round:
     speculation_tax: float = 0.0
     price: float | None = None
     not_modelled: tuple[str, ...] = field(default=NOT_MODELLED, repr=False)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Broadcast shape of what was asked."""
+        return np.broadcast_shapes(self.batch.shape, self.context.shape, self.draft_length.shape)
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -428,35 +495,101 @@ def speculate(
     >>> 1.0 < float(one.speedup) < float(one.tokens_per_round) < 4.0
     True
     """
-    setting = Setting.of(
+    return Asked.of(
         model,
         hardware,
+        draft=draft,
+        acceptance=acceptance,
+        draft_length=draft_length,
+        batch=batch,
+        context=context,
         parallelism=parallelism,
         routing=routing,
         dtypes=dtypes,
         engine=engine,
         kv_reread=kv_reread,
-    )
-    drafter = Draft.of(draft)
-    accepted = as_acceptance(acceptance, drafter)
-    lengths = checked_numbers("draft_length", draft_length)
-    sequences = checked_numbers("batch", batch)
-    cached = checked_numbers("context", context)
-    tax = checked_number("speculation_tax", speculation_tax)
-    checked_shape(batch=sequences, context=cached, draft_length=lengths)
-    times = round_times(setting, drafter, batch=sequences, context=cached, draft_length=lengths, speculation_tax=tax)
-    return Round(
-        batch=sequences,
-        context=cached,
-        draft_length=lengths,
-        tokens_per_round=accepted.tokens_per_round(lengths),
-        times=times,
-        setting=setting,
-        draft=drafter,
-        acceptance=accepted,
-        speculation_tax=tax,
-        price=setting.hardware.price_per_hour if price is None else checked_number("price", price),
-    )
+        speculation_tax=speculation_tax,
+        price=price,
+    ).whole()
+
+
+@frozen(kw_only=True, eq=False)
+class Asked:
+    """What :func:`speculate` was asked, checked and not evaluated yet; the fields are those of :class:`Round`."""
+
+    batch: FloatArray
+    context: FloatArray
+    draft_length: FloatArray
+    setting: Setting
+    draft: Draft
+    acceptance: Acceptance
+    speculation_tax: float
+    price: float | None
+
+    @classmethod
+    def of(
+        cls,
+        model: ModelArchitecture | str | Mapping[str, object],
+        hardware: HardwareProfile | str,
+        *,
+        draft: Draft | ModelArchitecture | str | None,
+        acceptance: Acceptance | float | None,
+        draft_length: ArrayLike,
+        batch: ArrayLike,
+        context: ArrayLike,
+        speculation_tax: float,
+        price: float | None,
+        **setting: Any,
+    ) -> Asked:
+        """Check every argument."""
+        runs = Setting.of(model, hardware, **setting)
+        drafter = Draft.of(draft)
+        asked = cls(
+            draft_length=checked_numbers("draft_length", draft_length),
+            batch=checked_numbers("batch", batch),
+            context=checked_numbers("context", context),
+            setting=runs,
+            draft=drafter,
+            acceptance=as_acceptance(acceptance, drafter),
+            speculation_tax=checked_number("speculation_tax", speculation_tax),
+            price=runs.hardware.price_per_hour if price is None else checked_number("price", price),
+        )
+        checked_shape(batch=asked.batch, context=asked.context, draft_length=asked.draft_length)
+        return asked
+
+    def whole(self) -> Round:
+        """The rounds at all points."""
+        return self._round(round_times(self.setting, self.draft, **self._load), ())
+
+    def in_blocks(self, size: int) -> Iterator[tuple[Block, Round]]:
+        """The rounds of at most about ``size`` points after the other, each with the block they are."""
+        for block, times in round_times_in_blocks(self.setting, self.draft, **self._load, size=size):
+            yield block, self._round(times, block)
+
+    @property
+    def _load(self) -> dict[str, Any]:
+        return {
+            "batch": self.batch,
+            "context": self.context,
+            "draft_length": self.draft_length,
+            "speculation_tax": self.speculation_tax,
+        }
+
+    def _round(self, times: RoundTimes, block: Block) -> Round:
+        shape = np.broadcast_shapes(self.batch.shape, self.context.shape, self.draft_length.shape)
+        lengths = _cut(self.draft_length, block, shape)
+        return Round(
+            batch=_cut(self.batch, block, shape),
+            context=_cut(self.context, block, shape),
+            draft_length=lengths,
+            tokens_per_round=self.acceptance.tokens_per_round(lengths),
+            times=times,
+            setting=self.setting,
+            draft=self.draft,
+            acceptance=self.acceptance,
+            speculation_tax=self.speculation_tax,
+            price=self.price,
+        )
 
 
 def as_acceptance(value: Acceptance | float | None, draft: Draft) -> Acceptance:
@@ -470,7 +603,7 @@ def as_acceptance(value: Acceptance | float | None, draft: Draft) -> Acceptance:
     raise InputError(f"acceptance must be a number or an Acceptance, got {shorten(value)}")
 
 
-def _cut(array: FloatArray, block: tuple[slice, ...], shape: tuple[int, ...]) -> FloatArray:
+def _cut(array: NDArray[Any], block: Block, shape: tuple[int, ...]) -> NDArray[Any]:
     """The piece of ``array`` that broadcasts to ``block`` of ``shape``; axes of length 1 stay whole."""
     missing = len(shape) - array.ndim
     pieces = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from attrs import evolve, field, frozen
@@ -30,6 +30,7 @@ __all__ = [
     "Component",
     "Part",
     "Scales",
+    "Share",
     "StepCost",
     "evaluate",
     "host_row",
@@ -45,6 +46,9 @@ IndexArray = NDArray[np.intp]
 #: of every GEMM 10 % slower.  Parts are ``compute``, ``memory`` and ``overhead``; those of ``engine`` are the host
 #: times and the launch share of specs.engine.
 Scales = Mapping[tuple[str, str], float]
+
+#: Which part of a cost is meant.
+Share = Literal["all", "context", "rest"]
 
 COMMUNICATION = ("all_reduce", "all_to_all", "p2p")
 NO_SCALES: Scales = {}
@@ -374,12 +378,42 @@ def evaluate(
     tokens_per_sequence: FloatArray,
     context: FloatArray,
     prefill: bool = False,
+    share: Share = "all",
 ) -> StepCost:
-    """Cost of a step for checked float arrays; see :func:`step_cost`."""
-    layout = setting.parallelism
-    replica = layout.sequences_per_replica(batch)
-    parts = []
+    """Cost of a step for checked float arrays; see :func:`step_cost`.
 
+    ``share`` takes only what depends on the context, or only the rest: together they make the step.
+    """
+    replica = setting.parallelism.sequences_per_replica(batch)
+    parts = [] if share == "context" else _context_free_parts(setting, batch, replica, tokens_per_sequence, prefill)
+    if share != "rest":
+        counted = context_operations(
+            setting.model,
+            batch=replica,
+            tokens_per_sequence=tokens_per_sequence,
+            context=context,
+            kv_reread=setting.kv_reread,
+            prefill=prefill,
+            parallelism=setting.parallelism,
+            dtypes=setting.dtypes,
+        )
+        parts.append(Part(components=timed(counted, setting)))
+    engine = setting.engine
+    host = {"per_step": engine.per_step.value, "per_layer": engine.per_layer.value * len(setting.model.layers)}
+    return StepCost(
+        parts=tuple(part for part in parts if part.components),
+        host_times={} if share == "context" else host,
+        shape=np.broadcast_shapes(batch.shape, tokens_per_sequence.shape, context.shape),
+        setting=setting,
+        assumptions=setting.assumptions,
+    )
+
+
+def _context_free_parts(
+    setting: Setting, batch: FloatArray, replica: FloatArray, tokens_per_sequence: FloatArray, prefill: bool
+) -> list[Part]:
+    """What depends on the tokens fed alone, and what on the sequences they belong to as well."""
+    layout, parts = setting.parallelism, []
     tokens: FloatArray = np.asarray(replica * tokens_per_sequence)
     index, sampled = None, replica
     if not prefill:
@@ -399,30 +433,7 @@ def evaluate(
             dtypes=setting.dtypes,
         )
         parts.append(Part(components=timed(counted, setting), index=index))
-
-    counted = context_operations(
-        setting.model,
-        batch=replica,
-        tokens_per_sequence=tokens_per_sequence,
-        context=context,
-        kv_reread=setting.kv_reread,
-        prefill=prefill,
-        parallelism=layout,
-        dtypes=setting.dtypes,
-    )
-    parts.append(Part(components=timed(counted, setting)))
-
-    engine = setting.engine
-    return StepCost(
-        parts=tuple(part for part in parts if part.components),
-        host_times={
-            "per_step": engine.per_step.value,
-            "per_layer": engine.per_layer.value * len(setting.model.layers),
-        },
-        shape=np.broadcast_shapes(batch.shape, tokens_per_sequence.shape, context.shape),
-        setting=setting,
-        assumptions=setting.assumptions,
-    )
+    return parts
 
 
 def step_cost(
@@ -493,7 +504,7 @@ def step_cost(
         engine=engine,
         kv_reread=kv_reread,
     )
-    points = {
+    points: dict[str, Any] = {
         "batch": checked_numbers("batch", batch),
         "tokens_per_sequence": checked_numbers("tokens_per_sequence", tokens_per_sequence),
         "context": checked_numbers("context", context),

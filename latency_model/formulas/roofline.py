@@ -54,10 +54,11 @@ def _p_norm(first: Array, second: Array, sharpness: Array) -> Array:
     if exponent == 1.0:
         return first + second
     larger = np.maximum(first, second)
+    ratio = np.minimum(first, second)
     with np.errstate(invalid="ignore"):
-        ratio = np.asarray(np.minimum(first, second) / larger)
+        ratio /= larger
     # 0/0 and inf/inf add nothing to the larger, and a NaN is carried by the larger itself.
-    np.fmax(ratio, 0.0, out=ratio)
+    ratio = np.fmax(ratio, 0.0)
     if exponent == 2.0:
         return larger * np.sqrt(1.0 + ratio * ratio)
     return larger * (1.0 + ratio**sharpness) ** (1.0 / sharpness)

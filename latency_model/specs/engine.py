@@ -113,4 +113,4 @@ def load_engine(name: str | EngineOverheads, hardware: HardwareProfile | None = 
         raise InputError(f"no engine is named {shorten(name)}; {nearest(name, shipped)}")
     measured = {} if hardware is None else hardware.host_times
     own: dict[str, Any] = {part: time for (engine, part), time in measured.items() if engine == key}
-    return evolve(shipped[key], **own)
+    return evolve(shipped[key], **own) if own else shipped[key]

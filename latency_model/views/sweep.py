@@ -13,9 +13,8 @@ import numpy as np
 from attrs import field, frozen
 from numpy.typing import ArrayLike, NDArray
 
-from latency_model.costs.grid import blocks
 from latency_model.costs.memory import MemoryUse, memory_use
-from latency_model.costs.round import NOT_MODELLED, Round, as_acceptance, speculate
+from latency_model.costs.round import NOT_MODELLED, Asked, Round, as_acceptance
 from latency_model.costs.step import COMPUTE_TERMS, MEMORY_TERMS
 from latency_model.costs.uncertainty import Estimate, Estimates, round_estimates
 from latency_model.errors import InputError, nearest
@@ -34,7 +33,7 @@ FloatArray = NDArray[np.floating[Any]]
 Progress = Callable[[int, int], object]
 
 #: Points evaluated at once; the arrays in flight stay near the caches.
-BLOCK = 1 << 17
+BLOCK = 1 << 15
 #: What the time of a round is spent on.
 TERMS = (*MEMORY_TERMS.values(), *COMPUTE_TERMS.values(), "kernel launches", "engine overhead", "drafting")
 _TERMS = np.array(TERMS, dtype=object)
@@ -319,14 +318,20 @@ def evaluated(
     """Evaluate quantities on a grid; see :func:`sweep`.  ``strict`` refuses a grid that is impossible everywhere."""
     names = wanted(names)
     store = {name: np.empty(_shape(grid, QUANTITIES[name]), QUANTITIES[name].dtype) for name in names}
+    points: dict[str, Any] = dict(
+        zip(ARRAYS, np.ix_(*(np.asarray(grid.axes[name].values) for name in ARRAYS)), strict=True)
+    )
     notes = _Notes()
     done = 0
     for cell in grid.cells():
         per_cell = math.prod(grid.array_shape) * len(grid.axes[ACCEPTANCE])
         try:
             arguments = cell.arguments()
-            for piece in blocks(grid.array_shape, BLOCK):
-                done += _fill(store, grid, cell.place, arguments, piece, notes)
+            accepted = [as_acceptance(value, arguments["draft"]) for value in grid.axes[ACCEPTANCE].values]
+            for piece, point in Asked.of(**arguments, acceptance=accepted[0], **points).in_blocks(BLOCK):
+                if not any(part.start for part in piece):
+                    notes.add(point, accepted)
+                done += _fill(store, cell.place, piece, Block(round=point), accepted)
                 if progress:
                     progress(done, grid.size)
         except InputError as error:
@@ -361,22 +366,15 @@ class _Notes:
 
 def _fill(
     store: Mapping[str, NDArray[Any]],
-    grid: Grid,
     cell: tuple[int, ...],
-    arguments: Mapping[str, Any],
     piece: tuple[slice, ...],
-    notes: _Notes,
+    block: Block,
+    accepted: Iterable[Acceptance],
 ) -> int:
-    """Evaluate one block of one cell into the arrays of the result; return its number of points."""
+    """Put one block of one cell into the arrays of the result; return its number of points."""
     parts = dict(zip(ARRAYS, (*piece, *[slice(None)] * len(ARRAYS)), strict=False))
-    asked = np.ix_(*(np.asarray(grid.axes[name].values[part]) for name, part in parts.items()))
-    accepted = [as_acceptance(value, arguments["draft"]) for value in grid.axes[ACCEPTANCE].values]
-    arrays = dict(zip(ARRAYS, asked, strict=True))
-    block = Block(round=speculate(**{**arguments, **arrays, "acceptance": accepted[0]}))
-    if not any(part.start for part in piece):
-        notes.add(block.round, accepted)
     points = [block.with_acceptance(acceptance) for acceptance in accepted]
-    shape = np.broadcast_shapes(*(values.shape for values in asked))
+    shape = block.round.shape
     for name, target in store.items():
         quantity = QUANTITIES[name]
         # One value stands for all along an axis that the quantity does not depend on.
@@ -387,7 +385,7 @@ def _fill(
             whole = np.broadcast_to(values, shape + values.shape[len(shape) :])
             place: tuple[Any, ...] = (*cell, index, *places)
             target[place] = whole[kept]
-    return math.prod(shape) * len(accepted)
+    return math.prod(shape) * len(points)
 
 
 def _shape(grid: Grid, quantity: Quantity) -> tuple[int, ...]:
