@@ -20,6 +20,7 @@ extensions = [
     "sphinx.ext.viewcode",
     "figures",
     "generated",
+    "links",
     "mathml",
 ]
 exclude_patterns = ["_build"]
