@@ -199,6 +199,17 @@ def test_no_policy_beats_the_dial() -> None:
     assert (found.rates["table"] <= found.rates["dial"] * (1 + 1e-9)).all()
 
 
+def test_every_choice_of_the_menus_shows_a_picture(built: dict[str, gallery.Claim]) -> None:
+    for claim in built.values():
+        for figure in claim.figures:
+            pictures = figure.layout.meta["pictures"]
+            names = list(pictures[0]) if pictures else []
+            values = [dict.fromkeys(picture[name] for picture in pictures) for name in names]
+            assert len(pictures) == np.prod([len(each) for each in values], dtype=int) * bool(pictures)
+            shown = {(trace.meta or {}).get("picture") for trace in figure.data}
+            assert set(range(len(pictures))) <= shown
+
+
 def test_links_name_each_address_once() -> None:
     texts = ["A, arXiv 2408.11049; https://github.com/a/b, c", "B, github.com/a/b", "no address"]
     assert links(texts) == (
@@ -262,6 +273,7 @@ def test_a_page_that_exists_stays_without_force(tmp_path: Path) -> None:
     [
         ("new", "skwe", "no claim is named 'skwe', .*skew"),
         ("new", "0", "no claim is named '0', nor has it a number from 1 to 10"),
+        ("new", "skew,", "no claim is named ''"),
         ("new", "11", "no claim is named '11', nor has it a number from 1 to 10"),
         ("file", "skew", "file is a file; give a directory"),
         ("none/here", "skew", "there is no directory .*none"),

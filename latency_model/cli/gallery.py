@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 @click.command(cls=Command)
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="Directory to write into.")
-@click.option("--only", default="", metavar="1,3|NAME", help="These claims, by number or name.")
+@click.option("--only", metavar="1,3|NAME", help="These claims, by number or name.")
 @click.option("--force", is_flag=True, help="Replace a page that exists.")
 @format_option
-def gallery(*, output: Path, only: str, force: bool, format: str) -> None:
+def gallery(*, output: Path, only: str | None, force: bool, format: str) -> None:
     """Rebuild the claims this toolkit exists for and show them beside what was published.
 
     Writes DIR/index.html, one page that works offline, and prints how far predictions are from published numbers.
@@ -35,7 +35,8 @@ def gallery(*, output: Path, only: str, force: bool, format: str) -> None:
     from latency_model.cli.render import note, show
     from latency_model.views.gallery import save_gallery
 
-    page, claims = save_gallery(output, [word.strip() for word in only.split(",") if word.strip()], force=force)
+    words = [] if only is None else [word.strip() for word in only.split(",")]
+    page, claims = save_gallery(output, words, force=force)
     show(result(claims.values()), format)
     note(f"{page}: {len(claims)} claims")
 

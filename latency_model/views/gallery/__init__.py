@@ -50,12 +50,12 @@ SUMMARY = (
 )
 
 
-def claims(only: Iterable[str] = (), *, theme: str = "light") -> dict[str, Claim]:
+def claims(only: str | Iterable[str] = (), *, theme: str = "light") -> dict[str, Claim]:
     """Build claims with their figures.
 
     Parameters
     ----------
-    only : iterable of str
+    only : str or iterable of str
         Names or numbers, as on the page; all when empty.
     theme : str
         ``light`` or ``dark``.
@@ -71,8 +71,12 @@ def claims(only: Iterable[str] = (), *, theme: str = "light") -> dict[str, Claim
     InputError
         When no claim has a name.
     """
-    asked = {_name(word) for word in only} or set(CLAIMS)
+    asked = set(_names(only)) or set(CLAIMS)
     return {name: build(theme) for name, build in CLAIMS.items() if name in asked}
+
+
+def _names(only: str | Iterable[str]) -> list[str]:
+    return [_name(word) for word in ([only] if isinstance(only, str) else only)]
 
 
 def _name(word: str) -> str:
@@ -87,7 +91,7 @@ def _name(word: str) -> str:
 
 
 def save_gallery(
-    directory: str | Path, only: Iterable[str] = (), *, force: bool = False
+    directory: str | Path, only: str | Iterable[str] = (), *, force: bool = False
 ) -> tuple[Path, dict[str, Claim]]:
     """Build claims and write them as one self-contained page.
 
@@ -95,7 +99,7 @@ def save_gallery(
     ----------
     directory : str or Path
         Where ``index.html`` is written; made where its parent exists.
-    only : iterable of str
+    only : str or iterable of str
         As in :func:`claims`.
     force : bool
         Replace a page that exists.
@@ -110,7 +114,7 @@ def save_gallery(
     InputError
         When no claim has a name, or the page cannot be written; then nothing is.
     """
-    names = [_name(word) for word in only]
+    names = _names(only)
     target = Path(directory) / PAGE
     _check_directory(target.parent)
     if target.parent.exists():

@@ -116,7 +116,7 @@ def _figure(check: Group, theme: str) -> Figure:
     figure, pictures, rounds, said = go.Figure(), [], [], rows_of(check)
     ordered = sorted(_series().items(), key=lambda item: item[0] != TURNING)
     for picture, ((target, draft), rows) in enumerate(ordered):
-        pictures.append({"target": target, "drafter": draft})
+        pictures.append({"models": f"{target}, draft: {draft}"})
         batches = sorted({int(row["B"]) for _, row, _ in rows})
         for number, batch in enumerate(batches):
             name = f"batch {batch}"
