@@ -121,6 +121,8 @@ def test_a_missing_format_runs_in_the_next_one_when_that_is_allowed():
         (["serve", "--slo-latency", "0 s"], "the limit on latency must be a number of seconds above 0"),
         (["serve", "--isl", "2000000"], "not even one sequence of 2,000,128 tokens fits beside the weights"),
         (["serve", "-m", "DeepSeek-V3", "-H", "h100-sxm"], "try --tp 16"),
+        (["serve", "--html", "page.pdf"], "page.pdf: the name must end in .html"),
+        (["serve", "--html", "page.html", "--rate", "1"], "the figure needs several request rates"),
         (["serve", "--html", "nowhere/page.html"], "there is no directory nowhere"),
         (["hardware", "show", "h100-smx"], "did you mean 'h100-sxm'"),
         (["hardware", "diff", "h100-sxm", "h200-smx"], "did you mean 'h200-sxm'"),

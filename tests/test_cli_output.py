@@ -162,6 +162,15 @@ def test_serve_prints_what_python_returns():
     assert tuple(printed["assumptions"]) == curve.assumptions
 
 
+def test_the_page_of_a_served_curve_shows_what_is_promised(tmp_path):
+    page = tmp_path / "load.html"
+    result = run("serve", "--rate", "1:9:2", "--slo-tpot", "15 ms", "--html", str(page))
+    assert result.stdout == ""
+    text = page.read_text(encoding="utf-8")
+    assert text.count('"title": "Mean ') == 2
+    assert "highest rate within 15 ms" in text
+
+
 def test_a_rate_beyond_saturation_is_shown_as_full():
     arguments = ["-m", "Qwen3-8B", "-H", "h100-sxm", "--rate", "1,1000"]
     low, *_, high = json.loads(run("serve", *arguments, "--format", "json").stdout)["rows"]

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from latency_model.decisions.serving import ServingCurve
 
 
+#: Rates along a line of the figure, between the lowest and the highest asked.
+FINE = 200
+
+
 class Duration(click.ParamType):  # type: ignore[type-arg]  # generic only in newer releases of click
     """A time with its unit, such as ``20ms``."""
 
@@ -79,20 +83,25 @@ def serve(
     promised = {name: limit for name, limit in limits.items() if limit is not None}
     curve = lm.serve(**setting, **asked, prompt_tokens=isl, output_tokens=osl)
     if html is not None:
+        if html.suffix != ".html":
+            raise InputError(f"{html}: the name must end in .html, which says what to write")
         save_page(curve, promised, html, force=force)
-        note(f"{html}: {curve.latency.size:,} points")
+        note(f"{html}: written")
         return
     show(result(curve, promised), format)
 
 
 def save_page(curve: ServingCurve, promised: Mapping[str, float], path: Path, *, force: bool) -> None:
     """Write the figures of a curve: latency, and whatever else is promised."""
+    import numpy as np
+
     from latency_model.views import report
     from latency_model.views.figures import latency_against_load
     from latency_model.views.save import whole_file
 
     shown = dict.fromkeys(["latency", *promised])
-    figures = [latency_against_load(curve, quantity=name, limit=promised.get(name)) for name in shown]
+    drawn = curve.at(np.linspace(curve.rate.min(), curve.rate.max(), FINE)) if curve.rate.size > 1 else curve
+    figures = [latency_against_load(drawn, quantity=name, limit=promised.get(name)) for name in shown]
     title = f"{curve.setting.model.name} on {curve.setting.hardware.title} under load"
     page = report.page(title, figures, summary=" ".join(remarks(curve, promised)))
     with whole_file(path, force=force) as beside:
@@ -165,6 +174,8 @@ def _named(row: Mapping[str, Any]) -> str:
 
 def _paying(row: Mapping[str, Any], ranges: tuple[tuple[float, float], ...]) -> str:
     """Where a draft length answers sooner than plain decoding."""
+    from latency_model.cli.render import percent
+
     if not ranges:
         return "answers later than plain decoding at every rate"
     parts = [
@@ -174,7 +185,8 @@ def _paying(row: Mapping[str, Any], ranges: tuple[tuple[float, float], ...]) -> 
         for start, end in ranges
     ]
     linear = row["linear_break_even_rate_per_s"]
-    closed = "" if linear is None else f" (closed form with rounds linear to {row['linear_error']:.0%}: {linear:.3g})"
+    fit = f"closed form, rounds linear to {percent(row['linear_error'])}"
+    closed = "" if linear is None else f" ({fit}: {linear:.3g})"
     return f"answers sooner {' and '.join(parts)}{closed}"
 
 
@@ -193,7 +205,7 @@ def columns() -> list[Column]:
         Column("TTFT\nms", lambda row: waiting(row, "ttft_s", 1e-3)),
         Column("TPOT\nms", lambda row: waiting(row, "tpot_s", 1e-3)),
         Column("latency\ns", lambda row: waiting(row, "latency_s", 1.0)),
-        Column("speed\nup", lambda row: fixed(row["speedup"])),
+        Column("speed\nup", lambda row: "-" if row["saturated"] else fixed(row["speedup"])),
         Column(
             "held back by",
             lambda row: f"{row['held_back_by']} {percent(row['held_back_share'])}",
