@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import re
 from importlib import resources
 
 import jsonschema
@@ -167,8 +168,9 @@ def test_the_page_of_a_served_curve_shows_what_is_promised(tmp_path):
     result = run("serve", "--rate", "1:9:2", "--slo-tpot", "15 ms", "--html", str(page))
     assert result.stdout == ""
     text = page.read_text(encoding="utf-8")
-    assert text.count('"title": "Mean ') == 2
-    assert "highest rate within 15 ms" in text
+    latency, tpot = json.loads(re.search(r'id="figures">(.*?)</script>', text, re.DOTALL)[1])
+    assert latency["layout"]["meta"]["title"] == "Mean latency of a request against request rate"
+    assert any(trace["name"] == "highest rate within 15 ms" for trace in tpot["data"])
 
 
 def test_a_rate_beyond_saturation_is_shown_as_full():
