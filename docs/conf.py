@@ -45,6 +45,7 @@ napoleon_use_rtype = False
 
 html_math_renderer = "mathml"
 html_theme = "furo"
+pygments_dark_style = "github-dark"
 html_title = f"latency-model {release}"
 html_static_path = ["static"]
 html_css_files = ["pages.css"]

@@ -12,13 +12,14 @@ from sphinx.util import logging
 from sphinx.writers.html5 import HTML5Translator
 
 LOG = logging.getLogger(__name__)
+POINT = re.compile(r"<mo>\.</mo>\s*<mn>(\d+)</mn>")  # of a number without a leading zero
 TAG = re.compile(r"\\tag\{([^}]*)\}")
 
 
 def converted(node: nodes.math | nodes.math_block, text: str, *, as_block: bool) -> str:
     """MathML of some LaTeX; what cannot be converted is a warning that names the place."""
     try:
-        return tex2mathml(text, as_block=as_block)
+        return POINT.sub(r"<mn>.\1</mn>", tex2mathml(text, as_block=as_block))
     except MathError as error:
         LOG.warning("%s", error, location=node)
         return ""
