@@ -252,12 +252,12 @@ def _guard(app: Dash, local: bool) -> None:
     policy = "; ".join(f"{name} {value}" for name, value in (POLICY | {"script-src": scripts}).items())
 
     def check_origin() -> Any:
-        host = flask.request.host
-        origin = flask.request.headers.get("Origin")
-        name = urlsplit(f"//{host}").hostname
-        if (local and name not in LOCAL_NAMES) or (origin is not None and urlsplit(origin).netloc != host):
-            return flask.Response("This page answers only to requests from itself.\n", 403, mimetype="text/plain")
-        return None
+        headers = flask.request.headers
+        host, origin = headers.get("Host", ""), headers.get("Origin")
+        own_name = not local or _host_name(f"//{host}") in LOCAL_NAMES
+        if own_name and (origin is None or origin == f"{flask.request.scheme}://{host}"):
+            return None
+        return flask.Response("This page answers only to requests from itself.\n", 403, mimetype="text/plain")
 
     def add_headers(response: Any) -> Any:
         response.headers.update(HEADERS | {"Content-Security-Policy": policy})
@@ -265,6 +265,14 @@ def _guard(app: Dash, local: bool) -> None:
 
     server.before_request(check_origin)
     server.after_request(add_headers)
+
+
+def _host_name(url: str) -> str | None:
+    """The name of a host without its port; None where a request holds something else."""
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        return None
 
 
 def serve(host: str, port: int, *, ready: Callable[[str], None]) -> None:
