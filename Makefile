@@ -6,7 +6,7 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(
 PIP_INSTALL := -m pip --disable-pip-version-check install -qq --editable
 ARGS ?=
 
-.PHONY: help demo test lint format docs oracle silicon refit clean
+.PHONY: help demo test lint format docs oracle silicon browser refit clean
 .NOTPARALLEL:
 
 help:
@@ -17,6 +17,7 @@ help:
 	@echo "make docs     the documentation, into docs/_build/html"
 	@echo "make oracle   tests against torch and transformers, in an environment of their own (.venv-oracle)"
 	@echo "make silicon  tests against measured kernel tables, in an environment of their own (.venv-silicon)"
+	@echo "make browser  tests of the explorer in Chromium, in an environment of their own (.venv-browser)"
 	@echo "make refit    fit the measured constants of hardware_profiles/ and docs/silicon.md again"
 	@echo "make clean    remove environments, caches and build products"
 	@echo "PYTHON=...    the interpreter the environments start from, 3.11 or newer"
@@ -46,11 +47,14 @@ oracle: .venv-oracle/installed
 silicon: .venv-silicon/installed
 	.venv-silicon/bin/python -m pytest -m silicon $(ARGS)
 
+browser: .venv-browser/installed
+	.venv-browser/bin/python -m pytest -m browser $(ARGS)
+
 refit: .venv-silicon/installed
 	.venv-silicon/bin/python -m latency_model.evidence.refit
 
 clean:
-	rm -rf .venv .venv-oracle .venv-silicon build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-oracle .venv-silicon .venv-browser build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/installed: pyproject.toml | .venv/pyvenv.cfg
@@ -72,6 +76,11 @@ clean:
 .venv-silicon/installed: pyproject.toml | .venv-silicon/pyvenv.cfg
 	@echo "Installing latency-model and the measured kernel tables into .venv-silicon ..."
 	@.venv-silicon/bin/python $(PIP_INSTALL) '.[test,silicon]'
+	@touch $@
+
+.venv-browser/installed: pyproject.toml | .venv-browser/pyvenv.cfg
+	@echo "Installing latency-model, Dash and Selenium into .venv-browser ..."
+	@.venv-browser/bin/python $(PIP_INSTALL) '.[test,browser]'
 	@touch $@
 
 %/pyvenv.cfg:
