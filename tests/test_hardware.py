@@ -31,6 +31,7 @@ from latency_model.specs.hardware import (
     profiles_directory,
 )
 from latency_model.specs.hardware_text import diff_profiles, profile_rows, write_hardware
+from latency_model.specs.profile import HOST_TIMES
 
 FIVE_NUMBERS = """
 title = "My accelerator"
@@ -480,8 +481,6 @@ def test_any_bytes_give_a_sentence(content, tmp_path_factory):
 
 # --- engines ----------------------------------------------------------------------------------------------
 
-HOST_TIMES = ("per_layer", "per_step", "per_draft_step", "per_round", "per_round_layer", "per_sequence")
-
 
 def test_engines_that_ship():
     assert engine_names() == ("vllm", "sglang", "trtllm", "vllm-v0", "sglang-0.4", "none")
@@ -502,7 +501,7 @@ def test_engines_with_served_runs_say_what_they_were_fitted_on():
     for name in ("vllm", "sglang", "trtllm"):
         engine = load_engine(name)
         assert engine.fit.held_out == engine.fit.rows > 500
-        assert {engine.per_step.kind, engine.per_layer.kind, engine.launch_share.kind} == {"measured"}
+        assert {engine.per_step.kind, engine.per_moe_layer.kind, engine.launch_share.kind} == {"measured"}
 
 
 def test_vllm_step_time_is_within_its_error_of_another_source():

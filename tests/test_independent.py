@@ -96,7 +96,8 @@ def total(works: list[Work], host_time: float) -> Total:
 
 
 def target(works: list[Work], layers: int) -> Total:
-    return total(works, host("per_step") + layers * host("per_layer"))
+    experts = layers if any(work.kind == "moe" for work in works) else 0
+    return total(works, host("per_step") + layers * host("per_layer") + experts * host("per_moe_layer"))
 
 
 # ---------------------------------------------------------------------------------------------------------------

@@ -78,9 +78,12 @@ def test_better_acceptance_and_free_drafting_help() -> None:
     lengths = np.arange(1, 9)
     worse, better = (lm.speculate(DENSE, H100, acceptance=a, draft_length=lengths).speedup for a in (0.5, 0.8))
     assert (better > worse).all()
-    free = lm.Draft.ngram(host_time=0.0)
-    unpaid = lm.speculate(DENSE, H100, draft=free, acceptance=0.5, draft_length=lengths).speedup
-    assert (unpaid > worse).all()
+    free = {"draft": lm.Draft.ngram(host_time=0.0, hit_rate=1.0), "engine": "none"}
+    unpaid, paid = (
+        lm.speculate(DENSE, H100, acceptance=0.5, draft_length=lengths, **more).speedup
+        for more in (free, {"engine": "none"})
+    )
+    assert (unpaid > paid).all()
 
 
 def test_a_proposer_that_finds_little_has_little_verified() -> None:

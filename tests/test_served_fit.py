@@ -19,8 +19,11 @@ from latency_model.evidence.served import (
     usable,
 )
 from latency_model.specs.parallelism import Parallelism
+from latency_model.specs.profile import STEP_TIMES
 
-TRUE = Host(per_layer=20e-6, per_step=1.5e-3, spread=0.8, launch_share=0.4)
+TRUE = Host(
+    per_step=1.5e-3, per_step_doubling=0.3e-3, per_layer=20e-6, per_moe_layer=15e-6, spread=0.8, launch_share=0.4
+)
 
 
 def run(model: str, batch: int, prompt: int = 1024, output: int = 512, **changes: object) -> Run:
@@ -44,9 +47,10 @@ def run(model: str, batch: int, prompt: int = 1024, output: int = 512, **changes
 
 def made(host: Host = TRUE, noise: float = 0.0, seed: int = 1) -> Kernels:
     runs = [
-        run(model, batch, prompt, output)
-        for model in ("Meta-Llama-3.1-8B", "Qwen3-32B", "Qwen3-30B-A3B")
-        for batch in (1, 2, 4, 8, 16, 32, 64, 128)
+        run(model, batch, prompt, output, layout=Parallelism(tp=ranks))
+        for ranks in (1, 4)
+        for model in ("Meta-Llama-3.1-8B", "Qwen3-32B", "Qwen3-30B-A3B", "OLMoE-1B-7B-0924")
+        for batch in (1, 4, 16, 64)
         for prompt, output in ((1024, 1024), (4096, 256))
     ]
     kernels = kernel_times(runs)
@@ -61,9 +65,8 @@ def test_host_times_that_made_the_runs_are_found():
     host = fit_hosts(made())["vllm"]
     assert host.launch_share == TRUE.launch_share
     exact = fit_hosts(made(), launch_share=TRUE.launch_share)["vllm"]
-    assert exact.per_layer == pytest.approx(TRUE.per_layer, rel=0.02)
-    assert exact.per_step == pytest.approx(TRUE.per_step, rel=0.02)
-    assert exact.spread == pytest.approx(TRUE.spread, rel=0.02)
+    for part in (*STEP_TIMES, "spread"):
+        assert getattr(exact, part) == pytest.approx(getattr(TRUE, part), rel=0.02)
 
 
 def test_the_uncertainty_is_the_scatter_of_the_runs():
@@ -110,8 +113,8 @@ def test_one_sequence_waits_for_no_other_prompt():
 def test_each_part_only_adds_time():
     kernels = made()
     base = TRUE.tpot(kernels)
-    for name, more in (("per_layer", 30e-6), ("per_step", 2e-3), ("spread", 1.0), ("launch_share", 1.0)):
-        assert (attrs.evolve(TRUE, **{name: more}).tpot(kernels) >= base).all()
+    for name in (*STEP_TIMES, "spread", "launch_share"):
+        assert (attrs.evolve(TRUE, **{name: 1.2 * getattr(TRUE, name)}).tpot(kernels) >= base).all()
     assert (TRUE.ttft(kernels) > 0).all()
 
 

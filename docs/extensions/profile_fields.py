@@ -75,10 +75,13 @@ MEANINGS = {
     "efficiency.OPERATION.FORMAT.fit.coverage": "share of these inside their 80 % interval",
     "efficiency.OPERATION.FORMAT.fit.date": "of the fit, ISO 8601",
     "engine.ENGINE.per_step": "host time of a step",
+    "engine.ENGINE.per_step_doubling": "what each doubling of the ranks adds to it",
     "engine.ENGINE.per_layer": "host time of a layer of a step",
+    "engine.ENGINE.per_moe_layer": "routing of a layer with experts: choosing, sorting, gathering",
     "engine.ENGINE.per_draft_step": "host time of a drafting step",
     "engine.ENGINE.per_round": "host time of a round",
-    "engine.ENGINE.per_round_layer": "host time of a layer where verification runs outside CUDA graphs",
+    "engine.ENGINE.per_round_doubling": "what each doubling of the ranks adds to it",
+    "engine.ENGINE.per_host_proposal": "host time of a round whose drafts the host looks up",
     "engine.ENGINE.per_sequence": "host time of a round for each sequence in it",
 }
 

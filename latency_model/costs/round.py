@@ -10,7 +10,7 @@ import numpy as np
 from attrs import field, frozen
 from numpy.typing import ArrayLike, NDArray
 
-from latency_model.costs.counts import projection_operation
+from latency_model.costs.counts import projection_operations
 from latency_model.costs.grid import blocks, distinct
 from latency_model.costs.setting import Setting
 from latency_model.costs.step import (
@@ -95,10 +95,10 @@ class RoundCost:
         1 where γ > 0, else 0 [1].
     sequences : ndarray
         Sequences one replica serves [1].
-    layers : int
-        Layers of the target [1].
+    doublings : float
+        How often the target's ranks double from one [1].
     engine : EngineOverheads
-        Host times per round, per layer of it, per drafter pass and per sequence.
+        Host times per round, per doubling of the ranks, per drafter pass and per sequence.
     proposal_time : float
         Host seconds per round of proposers without a network [s].
     tax : float
@@ -112,7 +112,7 @@ class RoundCost:
     once: StepCost | None
     drafting: FloatArray
     sequences: FloatArray
-    layers: int
+    doublings: float
     engine: EngineOverheads
     proposal_time: float
     tax: float = 0.0
@@ -132,7 +132,12 @@ class RoundCost:
         """Seconds of rejection sampling, host work and the tax of enabling speculation [s]."""
         engine = self.engine
         once = scaled_host_time(
-            {"per_round": engine.per_round.value, "per_round_layer": engine.per_round_layer.value * self.layers}, scales
+            {
+                "per_round": engine.per_round.value,
+                "per_round_doubling": engine.per_round_doubling.value * self.doublings,
+                "per_host_proposal": engine.per_host_proposal.value * (self.draft_step is None),
+            },
+            scales,
         )
         each = scaled_host_time({"per_sequence": engine.per_sequence.value}, scales)
         host = np.asarray(self.drafting * (once + each * self.sequences))
@@ -186,8 +191,8 @@ def round_cost(
         fusion = draft.feature_fusion(setting.model)
         if fusion is not None and share != "context":
             rows = own.parallelism.sequences_per_replica(batch) * (draft_length + 1.0)
-            joined = projection_operation(fusion, rows, parallelism=own.parallelism, dtypes=own.dtypes, kv_heads=None)
-            part = Part(components=timed([joined], own))
+            joined = projection_operations(fusion, rows, parallelism=own.parallelism, dtypes=own.dtypes, kv_heads=None)
+            part = Part(components=timed(joined, own))
             once = StepCost(parts=(part,), host_times={}, shape=rows.shape, setting=own)
     return RoundCost(
         baseline=evaluate(setting, batch=batch, tokens_per_sequence=one, context=context, share=share),
@@ -203,7 +208,7 @@ def round_cost(
         once=once,
         drafting=drafting,
         sequences=setting.parallelism.sequences_per_replica(batch),
-        layers=len(setting.model.layers),
+        doublings=setting.parallelism.doublings,
         engine=load_engine("none") if share == "context" else setting.engine,
         proposal_time=0.0 if share == "context" else draft.host_time,
         tax=speculation_tax,

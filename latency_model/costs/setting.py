@@ -101,7 +101,12 @@ class Setting:
             layout = own if own.dp > 1 else attrs.evolve(own, dp=self.parallelism.dp)
         layout.check(network)
         engine = self.engine
-        bare = attrs.evolve(load_engine("none"), per_layer=engine.per_layer, launch_share=engine.launch_share)
+        bare = attrs.evolve(
+            load_engine("none"),
+            per_layer=engine.per_layer,
+            per_moe_layer=engine.per_moe_layer,
+            launch_share=engine.launch_share,
+        )
         return attrs.evolve(self, model=network, parallelism=layout, engine=bare)
 
     @property

@@ -4,11 +4,13 @@ Reads ``systems/silicon_sample.csv`` of the installed aiconfigurator-core packag
 of whole models under vLLM, SGLang and TensorRT-LLM.  In aggregated mode the prompts of the other B - 1 sequences are
 computed between a sequence's N tokens:
 
-    TPOT = T_decode(B, S + N/2) + host + kappa (B - 1)/N [T_prefill(S) + host],     host = layers t_layer + t_step
+    TPOT = T_decode(B, S + N/2) + host + kappa (B - 1)/N [T_prefill(S) + host]
+    host = t_step + log2(ranks) t_doubling + layers t_layer + moe_layers t_moe
 
 kappa lies between 1/2, when all sequences start together, and 1, when they start evenly.  Of the fixed time that a
-kernel takes when it is timed alone a share phi is left where kernels follow each other in a CUDA graph.  The step model
-gives the kernels; the rest is fitted per engine, nothing per model.
+kernel takes when it is timed alone a share phi is left where kernels follow each other in a CUDA graph: one number
+for all engines, since they use the same graphs.  The step model gives the kernels; the rest is fitted per engine,
+nothing per model.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from attrs import evolve, frozen
+from attrs import evolve, fields, frozen
 from numpy.typing import NDArray
 
 from latency_model.costs.step import StepCost, step_cost
@@ -80,7 +82,7 @@ UNUSABLE = {
 #: Candidates for the share of launches left, and their distance.
 GRID = 0.05
 LAUNCH_SHARES = np.round(np.arange(1.0, 0.0, -GRID), 2)
-#: Decimals of microseconds a layer, of milliseconds a step and of the spread; scores are those of the rounded ones.
+#: Decimals of the constants in their unit; scores are those of the rounded ones.
 DECIMALS = 2
 #: Kinds of operations whose fixed time is a launch.
 LAUNCHED = ("gemm", "moe", "attention_decode", "attention_prefill", "elementwise")
@@ -114,7 +116,13 @@ class Kernels:
     prompt_launch: FloatArray
     prompts: FloatArray  # of other sequences per step, (B - 1)/N [1]
     layers: FloatArray  # [1]
-    moe: BoolArray
+    moe_layers: FloatArray  # of them with experts [1]
+    doublings: FloatArray  # log2 of the ranks [1]
+
+    @property
+    def moe(self) -> BoolArray:
+        """Whether a run's model has experts."""
+        return self.moe_layers > 0
 
     @property
     def measured(self) -> FloatArray:
@@ -127,44 +135,51 @@ class Kernels:
 
     def where(self, mask: BoolArray) -> Kernels:
         """Keep some runs."""
-        arrays = ("decode", "decode_launch", "prompt", "prompt_launch", "prompts", "layers", "moe")
         return evolve(
             self,
             runs=[run for run, kept in zip(self.runs, mask, strict=True) if kept],
-            **{name: getattr(self, name)[mask] for name in arrays},
+            **{name: getattr(self, name)[mask] for name in _ARRAYS},
         )
+
+
+_ARRAYS = tuple(field.name for field in fields(Kernels) if field.name != "runs")
 
 
 @frozen(kw_only=True)
 class Host:
     """What one engine adds to its kernels."""
 
-    per_layer: float  # [s]
     per_step: float  # [s]
+    per_step_doubling: float  # [s]
+    per_layer: float  # [s]
+    per_moe_layer: float  # [s]
     spread: float  # kappa: share of the other sequences' prompts that falls between one's tokens [1]
     launch_share: float  # phi: share of a kernel's fixed time left inside a CUDA graph [1]
     uncertainty: float = 0.0  # of the time per token, relative, one sigma
-    host_error: float = 0.0  # of per_layer and per_step together, relative, one sigma
+    host_error: float = 0.0  # of the host times together, relative, one sigma
     launch_share_error: float = 0.0  # relative, one sigma
     runs: int = 0
 
-    def host(self, layers: FloatArray) -> FloatArray:
-        """Host time of a step of a model with so many layers [s]."""
-        return self.per_layer * layers + self.per_step
+    def host(self, kernels: Kernels) -> FloatArray:
+        """Host time of a step of every run [s]."""
+        return (
+            self.per_step
+            + self.per_step_doubling * kernels.doublings
+            + self.per_layer * kernels.layers
+            + self.per_moe_layer * kernels.moe_layers
+        )
 
     def tpot(self, kernels: Kernels) -> FloatArray:
         """Time per output token [s]."""
         hidden = 1.0 - self.launch_share
-        host = self.host(kernels.layers)
+        host = self.host(kernels)
         decode = kernels.decode - hidden * kernels.decode_launch
         prompt = kernels.prompt - hidden * kernels.prompt_launch
         return np.asarray(decode + host + self.spread * kernels.prompts * (prompt + host))
 
     def ttft(self, kernels: Kernels) -> FloatArray:
         """Time to the first token of a sequence that does not wait for others [s]."""
-        return np.asarray(
-            kernels.prompt - (1.0 - self.launch_share) * kernels.prompt_launch + self.host(kernels.layers)
-        )
+        return np.asarray(kernels.prompt - (1.0 - self.launch_share) * kernels.prompt_launch + self.host(kernels))
 
 
 def read_runs() -> tuple[list[Run], dict[str, int]]:
@@ -234,10 +249,9 @@ def kernel_times(runs: Iterable[Run]) -> Kernels:
     for run in runs:
         groups.setdefault((run.model, run.device, run.weights, run.layout, run.engine), []).append(run)
     parts = [_group_times(group) for group in groups.values()]
-    arrays = ("decode", "decode_launch", "prompt", "prompt_launch", "prompts", "layers", "moe")
     return Kernels(
         runs=[run for part in parts for run in part.runs],
-        **{name: np.concatenate([getattr(part, name) for part in parts]) for name in arrays},
+        **{name: np.concatenate([getattr(part, name) for part in parts]) for name in _ARRAYS},
     )
 
 
@@ -262,7 +276,8 @@ def _group_times(runs: Sequence[Run]) -> Kernels:
         prompt_launch=_launch(prefill),
         prompts=(batch / replicas - 1.0) / output,
         layers=np.full(len(runs), float(len(model.layers))),
-        moe=np.full(len(runs), model.is_moe),
+        moe_layers=np.full(len(runs), float(sum(count for _, count in model.moe_kinds))),
+        doublings=np.full(len(runs), first.layout.doublings),
     )
 
 
@@ -307,51 +322,70 @@ def usable_runs() -> tuple[Kernels, dict[str, int]]:
 
 
 def fit_hosts(kernels: Kernels, launch_share: float | None = None) -> dict[str, Host]:
-    """Fit every engine's host times, spread and, where it is not given, launch share."""
-    engines = kernels.column("engine")
+    """Fit every engine's host times and spread and, where it is not given, the launch share of all.
+
+    The launch share is the one with which runs of a model are predicted best from those of the others of their
+    engine: within one model a launch looks like host time per layer, between models with many and with few kernels
+    a layer it does not.  Uncertainties of constants are jackknife errors over models, since runs of one model err
+    together.
+    """
+    shares = LAUNCH_SHARES if launch_share is None else np.array([launch_share])
+    engines, models = kernels.column("engine"), kernels.column("model")
+    losses = np.array([_losses(kernels, share) for share in shares])  # [shares, runs]
+    best = float(shares[np.argmin(losses.sum(axis=1))])
+    without = [losses[:, models != name].sum(axis=1) for name in np.unique(models)]
+    disputed = _jackknife_error([float(shares[np.argmin(loss)]) for loss in without])
     return {
-        engine: _fit_engine(kernels.where(engines == engine), launch_share)
+        engine: evolve(
+            _fit_engine(kernels.where(engines == engine), best), launch_share_error=max(disputed, GRID) / best
+        )
         for engine in ENGINES
         if np.any(engines == engine)
     }
 
 
-def _fit_engine(kernels: Kernels, launch_share: float | None) -> Host:
-    """Host times of one engine with the spread of its runs and the uncertainty of what was fitted.
-
-    The launch share is the one with which runs of a model are predicted best from those of the others: within one
-    model a launch looks like host time per layer, between models with many and with few kernels a layer it does not.
-    Uncertainties of constants are jackknife errors over models, since runs of one model err together.
-    """
+def _fit_engine(kernels: Kernels, launch_share: float) -> Host:
+    """Host times of one engine with the spread of its runs and the uncertainty of what was fitted."""
     models = kernels.column("model")
-    names = np.unique(models)
-    shares = LAUNCH_SHARES if launch_share is None else np.array([launch_share])
-    losses = np.array([_losses(kernels, models, names, share) for share in shares])  # [shares, models]
-    best = float(shares[np.argmin(losses.sum(axis=1))])
-    host = _fit(kernels, best)
-    layers = np.array([np.median(kernels.layers)])
+    host = _fit(kernels, launch_share)
     error = np.abs(np.log(host.tpot(kernels) / kernels.measured))
-    refitted = [_fit(kernels.where(models != name), best) for name in names if np.any(models != name)]
-    without = losses.sum(axis=1)[:, None] - losses
+    refitted = [
+        _fit(kernels.where(models != name), launch_share) for name in np.unique(models) if np.any(models != name)
+    ]
+    usual = float(np.median(host.host(kernels)))
     return evolve(
         host,
         uncertainty=float(np.quantile(error, 0.8)) / INTERVAL_80,
-        host_error=_jackknife_error([float(other.host(layers)[0]) for other in refitted]) / float(host.host(layers)[0]),
-        launch_share_error=max(_jackknife_error(shares[np.argmin(without, axis=0)]), GRID) / host.launch_share,
+        host_error=_jackknife_error([float(np.median(other.host(kernels))) for other in refitted]) / usual,
         runs=len(kernels.runs),
     )
 
 
-def _losses(kernels: Kernels, models: NDArray[Any], names: NDArray[Any], launch_share: float) -> FloatArray:
-    """Soft-L1 of ln(predicted/measured) over the runs of each model, predicted from the others; 0 without others."""
-    residuals = np.log(_each_model_from_the_others(kernels, launch_share) / kernels.measured) / LOSS_SCALE
-    losses = 2.0 * (np.sqrt(1.0 + np.nan_to_num(residuals) ** 2) - 1.0)
-    return np.array([losses[models == name].sum() for name in names])
+def _losses(kernels: Kernels, launch_share: float) -> FloatArray:
+    """Soft-L1 of ln(predicted/measured) of each run, predicted from other models; 0 for an engine with only one."""
+    engines = kernels.column("engine")
+    residuals = np.zeros(len(kernels.runs))
+    for engine in np.unique(engines):
+        mine = kernels.where(engines == engine)
+        apart = _each_model_from_the_others(mine, launch_share)
+        residuals[engines == engine] = np.nan_to_num(np.log(apart / mine.measured)) / LOSS_SCALE
+    return np.asarray(2.0 * (np.sqrt(1.0 + residuals**2) - 1.0))
 
 
-def _jackknife_error(values: Sequence[float] | FloatArray) -> float:
+def _jackknife_error(values: Sequence[float]) -> float:
     """Standard error of an estimate from the estimates with one group left out each; 0 with fewer than two."""
     return float(np.sqrt((len(values) - 1) * np.var(values))) if len(values) > 1 else 0.0
+
+
+#: Host times and spread as they are fitted: unit [s], start and upper bound in that unit.
+FITTED = {
+    "per_step": (1e-3, 1.0, 20.0),
+    "per_step_doubling": (1e-3, 0.3, 5.0),
+    "per_layer": (1e-6, 10.0, 200.0),
+    "per_moe_layer": (1e-6, 10.0, 200.0),
+    "spread": (1.0, 0.8, 1.0),
+}
+LEAST_SPREAD = 0.5
 
 
 def _fit(kernels: Kernels, launch_share: float) -> Host:
@@ -359,22 +393,21 @@ def _fit(kernels: Kernels, launch_share: float) -> Host:
     from scipy.optimize import least_squares
 
     measured = kernels.measured
+    units, start, highest = np.array(list(FITTED.values())).T
+    lowest = np.array([LEAST_SPREAD if name == "spread" else 0.0 for name in FITTED])
 
     def host(values: FloatArray) -> Host:
-        layer, step, spread = (float(value) for value in values)
-        return Host(per_layer=layer * 1e-6, per_step=step * 1e-3, spread=spread, launch_share=launch_share)
+        return Host(launch_share=launch_share, **dict(zip(FITTED, (values * units).tolist(), strict=True)))
 
     found = least_squares(
         lambda values: np.log(host(values).tpot(kernels) / measured),
-        [10.0, 1.0, 0.8],
-        bounds=([0.0, 0.0, 0.5], [200.0, 20.0, 1.0]),
+        start,
+        bounds=(lowest, highest),
         loss="soft_l1",
         f_scale=LOSS_SCALE,
     )
-    layer, step, spread = (f"{value:.{DECIMALS}f}" for value in found.x)
-    return Host(
-        per_layer=float(f"{layer}e-6"), per_step=float(f"{step}e-3"), spread=float(spread), launch_share=launch_share
-    )
+    rounded = host(np.round(found.x, DECIMALS))
+    return evolve(rounded, **{name: float(f"{getattr(rounded, name):.6g}") for name in FITTED})
 
 
 def predict_tpot(kernels: Kernels, hosts: dict[str, Host]) -> FloatArray:

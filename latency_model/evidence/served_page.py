@@ -41,32 +41,36 @@ def served_lines(kernels: Kernels, hosts: dict[str, Host], dropped: dict[str, in
     yield (
         f"{len(kernels.runs):,} benchmark runs of whole models (`silicon_sample.csv` of the same package), time per "
         "output token predicted from the model's config, the device's profile and the engine: one decode step at the "
-        "mean context, the prompts of the other sequences that fall between, and host time per layer and per step. "
+        "mean context, the prompts of the other sequences that fall between, and host time: per step, for each doubling "
+        "of the ranks, per layer, and per layer with experts (choosing, sorting and gathering, which the tables of expert "
+        "kernels leave out). "
         "*Spread* is the share of those prompts that falls between one's tokens (1/2 when all start together, 1 when "
         "evenly). *Launch share* is what is left, inside a CUDA graph, of the fixed time a kernel takes when timed "
-        "alone; of a grid, the one with which models are predicted best from the others. TensorRT-LLM launches a "
-        "kernel before the one ahead of it has ended, and keeps a third; the runs of the others are predicted best "
-        "with whole launches. Errors of constants are jackknife errors over models. Nothing is fitted per model. Time "
+        "alone; of a grid, the one with which models are predicted best from the others, the same for all engines. Errors of constants are jackknife errors over models. Nothing is fitted per model. Time "
         "to first token is not predicted: in these runs it is mostly queueing and front end."
     )
     yield ""
     yield _row(
         "engine",
         "runs",
-        "host µs per layer",
         "host ms per step",
-        "error of both",
+        "per doubling",
+        "host µs per layer",
+        "per layer with experts",
+        "error of host times",
         "launch share",
         "spread",
         "one sigma",
     )
-    yield _row(*["---"] * 8)
+    yield _row(*["---"] * 10)
     for engine, host in hosts.items():
         yield _row(
             NAMES[engine],
             str(host.runs),
-            f"{host.per_layer * 1e6:.1f}",
             f"{host.per_step * 1e3:.2f}",
+            f"{host.per_step_doubling * 1e3:.2f}",
+            f"{host.per_layer * 1e6:.1f}",
+            f"{host.per_moe_layer * 1e6:.1f}",
             f"{host.host_error:.0%}",
             f"{host.launch_share:.2f} ± {host.launch_share * host.launch_share_error:.2f}",
             f"{host.spread:.2f}",

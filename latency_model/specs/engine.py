@@ -29,11 +29,14 @@ class EngineOverheads:
     name: str
     version: str
     kernels: str  # whose kernel constants apply where a device's profile has some of its own
-    per_layer: Quantity  # launch and synchronisation gaps left between the kernels of a layer
     per_step: Quantity  # scheduler, input preparation, sampling
+    per_step_doubling: Quantity  # ranks that wait for each other, for each doubling of their number
+    per_layer: Quantity  # gaps left between the kernels of a layer
+    per_moe_layer: Quantity  # routing kernels of a layer with experts: choosing, sorting, gathering
     per_draft_step: Quantity  # host part of one sequential drafting step
     per_round: Quantity  # rejection sampling and bookkeeping of a draft-and-verify round
-    per_round_layer: Quantity  # launches of a verification outside CUDA graphs, for each layer of the target
+    per_round_doubling: Quantity  # what each doubling of the ranks adds to that
+    per_host_proposal: Quantity  # a round whose drafts the host looks up: nothing is scheduled ahead of it
     per_sequence: Quantity  # bookkeeping of a draft-and-verify round for each sequence in it
     launch_share: Quantity  # of a kernel's fixed time when timed alone, what is left of it in a step, in (0, 1] [1]
     fit: FitRecord | None = None  # where host times and launch share were fitted to served runs

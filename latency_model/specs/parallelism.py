@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -76,6 +77,11 @@ class Parallelism:
     def devices(self) -> int:
         """Devices in all [1]; expert parallelism reuses those of tp and dp."""
         return self.tp * self.pp * self.dp
+
+    @property
+    def doublings(self) -> float:
+        """How often the ranks that compute one step together double from one, log2(tp dp) [1]."""
+        return math.log2(self.tp * self.dp)
 
     @property
     def expert_tp(self) -> int:

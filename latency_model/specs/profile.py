@@ -33,13 +33,19 @@ OPERATIONS = (
     "attention_prefill",
     "moe",
     "elementwise",  # norms, rotary, activations: traffic only
+    "quantise",  # rounding activations to the format of a product, launched with it: traffic only
     "all_reduce",  # memory: fraction of the link reached; overhead: time of an empty message
     "all_to_all",
     "p2p",
 )
+#: Operation whose block serves another where that has none.
+STAND_INS = {"quantise": "elementwise"}
 ENGINES_WITH_KERNELS = ("vllm", "sglang", "trtllm")  # whose blocks a profile may state apart from the common ones
 DEVICE_KINDS = ("gpu", "tpu", "asic", "asic-sram", "soc", "cpu")
-HOST_TIMES = ("per_layer", "per_step", "per_draft_step", "per_round", "per_round_layer", "per_sequence")
+#: Host times of an engine: those of any step, and those that only speculation adds.
+STEP_TIMES = ("per_step", "per_step_doubling", "per_layer", "per_moe_layer")
+ROUND_TIMES = ("per_draft_step", "per_round", "per_round_doubling", "per_host_proposal", "per_sequence")
+HOST_TIMES = (*STEP_TIMES, *ROUND_TIMES)
 ANY_DTYPE = "any"  # for operations whose efficiency does not depend on the number format
 
 # Error added when a block of another number format stands in (assumed).  Kernels for formats of one size run
@@ -68,6 +74,7 @@ class Efficiency:
     memory: float  # fraction of the memory (or link) bandwidth reached
     overhead: float  # [s] per kernel or message
     sharpness: float  # p of the p-norm; inf is max(), 1 is the sum
+    tail: float = 0.0  # how many pieces of work that cannot be split a core does alone at the end [1]
     compute_uncertainty: float  # relative, one sigma; so are the next two
     memory_uncertainty: float
     overhead_uncertainty: float
@@ -140,6 +147,7 @@ class HardwareProfile:
     pcie: Quantity | None = None  # [B/s] per direction
     tdp: Quantity | None = None  # [W]
     on_chip: Quantity | None = None  # [B]
+    exponentials: Quantity | None = None  # of all cores [1/s]
     cores: int | None = None
     price: PriceRange | None = None
     price_per_hour: float | None = None  # [$/h]; the typical price, or the middle of the range
@@ -224,6 +232,10 @@ class HardwareProfile:
         """
         if operation not in OPERATIONS:
             raise InputError(f"{shorten(operation)} is not an operation; {nearest(operation, OPERATIONS)}")
+        stand_in = STAND_INS.get(operation)
+        if stand_in and all(known != operation for known, _ in self.efficiencies):
+            block = self.efficiency(stand_in, dtype)
+            return block.transferred(OTHER_SIZE_ERROR, f"{stand_in} block used for {operation}")
         wanted = canonical_dtype(dtype)
         for exact in (wanted, ANY_DTYPE):
             if (operation, exact) in self.efficiencies:
@@ -257,6 +269,7 @@ class HardwareProfile:
                     self.memory_bandwidth,
                     self.memory_capacity,
                     self.on_chip,
+                    self.exponentials,
                     self.link_bandwidth,
                     self.pcie,
                     self.tdp,

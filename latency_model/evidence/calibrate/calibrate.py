@@ -26,7 +26,7 @@ from latency_model.specs.acceptance import Acceptance
 from latency_model.specs.draft import Draft
 from latency_model.specs.engine import load_engine
 from latency_model.specs.hardware import HardwareProfile
-from latency_model.specs.profile import ANY_DTYPE, HOST_TIMES, Efficiency
+from latency_model.specs.profile import ANY_DTYPE, HOST_TIMES, STEP_TIMES, Efficiency
 from latency_model.specs.quantity import Quantity
 from latency_model.specs.workload import checked_numbers
 
@@ -302,7 +302,7 @@ def _check(source: str, timings: Timings) -> None:
 
 def _terms(setting: Setting, asked: Sequence[str] | None) -> tuple[str, ...]:
     """The terms to fit: those asked for, or all that the setting has."""
-    host = setting.engine.per_step.value + setting.engine.per_layer.value
+    host = sum(getattr(setting.engine, part).value for part in STEP_TIMES)
     absent = set() if host > 0.0 else {"engine"}
     absent |= set() if setting.parallelism.devices > 1 else {"link"}
     if asked is None:
@@ -397,7 +397,7 @@ def _profile(
     times = dict(base.host_times)
     if "engine" in known:
         factor, error = known["engine"]
-        parts = HOST_TIMES if costs[1] is not None else ("per_layer", "per_step")
+        parts = HOST_TIMES if costs[1] is not None else STEP_TIMES
         for part in parts:
             own: Quantity = getattr(setting.engine, part)
             if own.value > 0.0:

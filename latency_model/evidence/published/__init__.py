@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from latency_model.evidence.published import acceptance, cases, kernels, parallel, routing, speculation
+from latency_model.evidence.published import acceptance, cases, kernels, parallel, rounds, routing, speculation
 from latency_model.evidence.published.record import Group
 
 __all__ = ["REPLAYS"]
@@ -20,9 +20,11 @@ REPLAYS: dict[str, Callable[[], Group]] = {
     "eagle-depths": speculation.eagle_depths,
     "magicdec": speculation.magicdec,
     "leviathan": speculation.leviathan,
+    "round-times": rounds.round_times,
     "engine-cases": cases.speedups,
     "engine-cases-assumed": partial(cases.speedups, known=False),
     "engine-depths": cases.depths,
+    "engine-rounds": cases.rounds,
     "magicdec-times": speculation.magicdec_times,
     "magicdec-fits": kernels.affine_fits,
     "dense-steps": kernels.dense_steps,

@@ -18,7 +18,7 @@ from latency_model.evidence.published.speculation import eagle_tokens
 from latency_model.specs.draft import Draft
 from latency_model.specs.parallelism import Parallelism
 
-__all__ = ["depths", "speedups"]
+__all__ = ["depths", "rounds", "speedups"]
 
 DRAFTERS = {"EAGLE1": "eagle", "EAGLE3": "eagle3", "n-gram": "ngram"}
 
@@ -169,4 +169,29 @@ def depths() -> Group:
         rows=tuple(rows),
         sources=table.sources,
         assumptions=tuple(f"{case}: {text}" for case, text in assumed.items()),
+    )
+
+
+def rounds() -> Group:
+    """Time of a round at batch 1 where users report both tokens per round and tokens per second."""
+    table, readings = read_table("engine_cases"), _readings()
+    rows, assumed = [], {}
+    for case in table.rows:
+        reading = readings[case["case_id"]]
+        stated = case["acceptance_kind"] == "accept_len" and case["unit"].startswith("tok/s")
+        usable = reading["known"] == "yes" and not reading["skip"] and case["spec"]
+        if stated and usable and case["batch_or_concurrency"] == "1":
+            tokens = float(case["acceptance_value"])
+            predicted = 1e3 * tokens * _predict(case, reading)[1]
+            rows.append(Row(case=_name(case), predicted=predicted, measured=1e3 * tokens / float(case["spec"])))
+            assumed[f"{case['case_id']} ({case['source']})"] = reading["assumed"]
+    return Group(
+        name="engine-rounds",
+        quantity="time of a round in engine users' reports, batch 1 [ms]",
+        rows=tuple(rows),
+        sources=table.sources,
+        assumptions=(
+            *(f"{case}: {text}" for case, text in assumed.items()),
+            "larger batches are left out: their throughput holds the wait for the longest reply, which no report states",
+        ),
     )

@@ -11,9 +11,19 @@ from latency_model.evidence.published.record import Group, Row, published_model,
 from latency_model.formulas.acceptance import walltime_improvement
 from latency_model.specs.acceptance import Acceptance
 from latency_model.specs.draft import Draft
+from latency_model.specs.engine import EngineOverheads
 from latency_model.specs.parallelism import Parallelism
 
-__all__ = ["eagle3_sglang", "eagle_depths", "leviathan", "magicdec", "magicdec_rounds", "magicdec_times", "moesd"]
+__all__ = [
+    "eagle3_round",
+    "eagle3_sglang",
+    "eagle_depths",
+    "leviathan",
+    "magicdec",
+    "magicdec_rounds",
+    "magicdec_times",
+    "moesd",
+]
 
 #: The paper's checklist names 2x A800, 2x H800, 4x A800 and 4x L40, which is the order of its tables.
 MOESD_DEVICES = {"GPU-A": "a100-sxm-80gb", "GPU-B": "h800-sxm", "GPU-C": "l40s"}
@@ -75,24 +85,32 @@ def eagle_tokens(drafts: int, method: str) -> Acceptance:
 EAGLE_VERSIONS = {"EAGLE": 1, "EAGLE-3": 3}
 
 
+def eagle3_round(row: dict[str, str], engine: EngineOverheads | str = "sglang-0.4") -> Round:
+    """The round behind a row of the EAGLE-3 paper's table of throughputs."""
+    gamma = int(row["chain_length"])
+    return speculate(
+        "Llama-3.1-8B",
+        "h100-sxm",
+        draft=Draft.eagle(version=EAGLE_VERSIONS[row["method"]]),
+        acceptance=eagle_tokens(gamma, row["method"]),
+        draft_length=gamma,
+        batch=int(row["batch_size"]),
+        context=1024,
+        engine=engine,
+    )
+
+
 def eagle3_sglang() -> Group:
     """Throughput of Llama-3.1-8B with EAGLE and EAGLE-3 heads in SGLang against batch (EAGLE-3 paper)."""
     table = read_table("eagle3_batch_throughput")
-    rows = []
-    for row in table.rows:
-        gamma = int(row["chain_length"])
-        predicted = speculate(
-            "Llama-3.1-8B",
-            "h100-sxm",
-            draft=Draft.eagle(version=EAGLE_VERSIONS[row["method"]]),
-            acceptance=eagle_tokens(gamma, row["method"]),
-            draft_length=gamma,
-            batch=int(row["batch_size"]),
-            context=1024,
-            engine="sglang-0.4",
-        ).estimates.speedup
-        name = f"{row['method']} batch {row['batch_size']}"
-        rows.append(Row.of(predicted, case=name, measured=row["throughput_ratio"]))
+    rows = [
+        Row.of(
+            eagle3_round(row).estimates.speedup,
+            case=f"{row['method']} batch {row['batch_size']}",
+            measured=row["throughput_ratio"],
+        )
+        for row in table.rows
+    ]
     return Group(
         name="eagle3-sglang",
         quantity="throughput ratio against batch, dense 8B on H100",

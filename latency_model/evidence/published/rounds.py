@@ -1,0 +1,101 @@
+"""Times of whole rounds in engines that log them, and the host times of SGLang of 2025 fitted to such rounds."""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+from scipy.optimize import nnls
+
+from latency_model.costs.round import Round, speculate
+from latency_model.evidence.published.record import Group, Row, published_model, read_table
+from latency_model.evidence.published.speculation import eagle3_round
+from latency_model.specs.draft import Draft
+from latency_model.specs.engine import EngineOverheads, load_engine
+from latency_model.specs.parallelism import Parallelism
+
+__all__ = ["fit_host_times", "round_times"]
+
+ENGINE = "sglang-0.4"
+#: Rounds of FastRL's table, the ones the extra host time of tensor parallelism is fitted to.
+FITTED = "Qwen2.5-7B"
+
+
+def _rounds(engine: EngineOverheads) -> list[tuple[dict[str, str], Round]]:
+    """Each row of the table with the round predicted for it; a plain step is a round without drafts."""
+    rounds = []
+    for row in read_table("sglang_round_times").rows:
+        layout = Parallelism(tp=int(row["tp"]))
+        predicted = speculate(
+            published_model(row["model"]),
+            "h20",
+            draft=attrs.evolve(Draft.eagle(), parallelism=layout),
+            draft_length=int(row["steps"]),
+            batch=int(row["batch"]),
+            context=1024,
+            parallelism=layout,
+            dtypes={"weights": row["weights"]},
+            engine=engine,
+        )
+        rounds.append((row, predicted))
+    return rounds
+
+
+def round_times() -> Group:
+    """Milliseconds of steps and rounds of SGLang under tensor parallelism."""
+    rows = []
+    for row, predicted in _rounds(load_engine(ENGINE)):
+        kind = f"round of {row['steps']} drafts" if row["steps"] != "0" else "plain step"
+        case = f"{row['model']} TP {row['tp']} {kind} b={row['batch']} {row['workload']}"
+        rows.append(Row(case=case, predicted=1e3 * predicted.time, measured=row["time_ms"]))
+    table = read_table("sglang_round_times")
+    return Group(
+        name="round-times",
+        quantity="time of a step or round, SGLang of 2025 under tensor parallelism [ms]",
+        rows=tuple(rows),
+        sources=table.sources,
+        assumptions=("context 1024 tokens; an EAGLE-3 head on the ranks of the target",),
+    )
+
+
+def fit_host_times() -> dict[str, float]:
+    """Host times of SGLang of 2025 that rounds ask for; of the EAGLE-3 table every second row is used.
+
+    ``per_round`` and ``per_sequence`` come from speedups on one device, ``per_round_doubling`` from the rounds of one
+    model on two: what they take beyond the kernels and beyond ``per_round``.
+
+    Returns
+    -------
+    dict of str to float
+        Seconds by name.
+
+    Examples
+    --------
+    >>> {name: f"{1e3 * seconds:.1f} ms" for name, seconds in fit_host_times().items()}  # doctest: +SKIP
+    {'per_round': '1.7 ms', 'per_sequence': '0.1 ms', 'per_round_doubling': '1.5 ms'}
+    """
+    shipped = load_engine(ENGINE)
+    bare = _without(shipped, "per_round", "per_sequence", "per_round_doubling")
+    design, missing = [], []
+    for row in read_table("eagle3_batch_throughput").rows[::2]:
+        one = eagle3_round(row, bare)
+        seconds = float(one.speedup * one.time) / float(row["throughput_ratio"])
+        design.append(np.array([1.0, float(row["batch_size"])]) / seconds)
+        missing.append(1.0 - float(one.time) / seconds)
+    (per_round, per_sequence), _ = nnls(np.array(design), np.array(missing))
+    table = [(row, one) for row, one in _rounds(bare) if row["model"] == FITTED]
+    steps = {row["batch"]: float(row["time_ms"]) for row, _ in table if row["steps"] == "0"}
+    beyond = []
+    for row, one in table:
+        if row["steps"] != "0":
+            verify = 1e-3 * steps[row["batch"]] * float(one.verify_time / one.baseline_time)
+            beyond.append(1e-3 * float(row["time_ms"]) - verify - float(one.draft_time))
+    return {
+        "per_round": float(per_round),
+        "per_sequence": float(per_sequence),
+        "per_round_doubling": float(np.mean(beyond)) - float(per_round),
+    }
+
+
+def _without(engine: EngineOverheads, *parts: str) -> EngineOverheads:
+    """The engine with some of its host times set to zero."""
+    return attrs.evolve(engine, **{part: attrs.evolve(getattr(engine, part), value=0.0) for part in parts})
