@@ -52,6 +52,7 @@ def waterfall(point: Round | Any = None, hardware: Any = None, *, theme: str = "
             measure=["relative"] * len(steps) + ["total"],
             text=[f"{1e3 * value:.3g} ms" for value in seconds],
             textposition="auto",
+            constraintext="none",
             increasing={"marker": {"color": PALETTE[0]}},
             totals={"marker": {"color": PALETTE[6]}},
             connector={"line": {"width": 1, "dash": "dot", "color": PALETTE[6]}},
