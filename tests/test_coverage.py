@@ -16,14 +16,16 @@ from latency_model.evidence.coverage import (
     covered_text,
     hits,
     kernel_coverage,
-    kind_errors,
     recorded_coverage,
     scatter,
+    served_kind_errors,
+    step_kind_errors,
 )
 from latency_model.evidence.published.record import Group, Row
 from latency_model.evidence.served import Host, Kernels, Run, kernel_times
 from latency_model.evidence.validate import validate
 from latency_model.specs.parallelism import Parallelism
+from latency_model.specs.quantity import KIND_ERRORS
 
 HOST = Host(per_layer=0.0, per_step=1e-3, spread=0.8, launch_share=1.0)
 
@@ -109,8 +111,14 @@ def test_constants_taken_over_err_less_than_judged_ones() -> None:
     kernels = kernel_times(
         [run(device=device, batch=batch) for device in ("h200-sxm", "b200-sxm") for batch in (1, 64)]
     )
-    found = kind_errors(kernels, {"vllm": HOST})
+    found = served_kind_errors(kernels, {"vllm": HOST})
     assert 0.0 < found["transferred"] < found["assumed"] < 0.5
+
+
+def test_kinds_are_as_uncertain_as_replacing_constants_shows() -> None:
+    found = step_kind_errors()
+    assert found["transferred"] == pytest.approx(KIND_ERRORS["transferred"], abs=0.02)
+    assert found["transferred"] < found["assumed"] <= KIND_ERRORS["assumed"] + 0.02
 
 
 def test_a_row_is_inside_its_interval_or_not() -> None:

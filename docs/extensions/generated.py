@@ -1,8 +1,9 @@
 """Directives that write into a page what the package says at build time, so that no page holds a stale copy.
 
 ``{hardware-table}``, ``{model-table}``, ``{name-table}`` and ``{command-table}`` list what ships, ``{symbol-table}``
-one section of the glossary and ``{profile-table}`` the fields of a profile; ``{command}`` runs a command line and shows
-its output, and ``{command-help}`` shows what every command says about itself.
+one section of the glossary, ``{profile-table}`` the fields of a profile and ``{interval-table}`` how sure predictions on
+some devices are; ``{command}`` runs a command line and shows its output, and ``{command-help}`` shows what every command
+says about itself.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from sphinx.util.docutils import SphinxDirective
 import latency_model as lm
 from latency_model.cli import main
 from latency_model.specs.model import MoE
-from latency_model.specs.quantity import Quantity
+from latency_model.specs.quantity import KIND_ERRORS, Quantity
 from latency_model.views.symbols import symbols
 
 COLUMNS = 100  # of the terminal whose output is shown
@@ -151,6 +152,28 @@ def profile_table(table: str = "") -> list[str]:
     return markdown_table(["field", "what to write", "if not given", "meaning"], rows)
 
 
+def interval_table(devices: str) -> list[str]:
+    """One row per device, in order: where its constants come from, and the intervals of a plain step and a speedup."""
+    rows = []
+    for name in devices.split():
+        device = lm.load_hardware(name)
+        point = lm.speculate("Qwen3-8B", device, draft_length=3, batch=64)
+        kind = device.efficiency("gemm", "bf16").kind
+        plain, gain = point.estimates.baseline_time, point.estimates.speedup
+        rows.append(
+            [
+                device.title,
+                kind,
+                f"{KIND_ERRORS[kind]:.2f}",
+                f"{plain.low * 1e3:.3g} - {plain.best * 1e3:.3g} - {plain.high * 1e3:.3g}",
+                f"-{1.0 - plain.low / plain.best:.0%}, +{plain.high / plain.best - 1.0:.0%}",
+                f"{gain.low:.2f} - {gain.best:.2f} - {gain.high:.2f}",
+            ]
+        )
+    header = ["device", "GEMM constants", "error of the kind [1]", "plain step [ms]", "width of it", "speedup [1]"]
+    return markdown_table(header, rows)
+
+
 class Table(SphinxDirective):
     """A directive whose content is lines of Markdown from a function; its argument is passed on."""
 
@@ -163,6 +186,7 @@ class Table(SphinxDirective):
         "command-table": command_table,
         "symbol-table": symbol_table,
         "profile-table": profile_table,
+        "interval-table": interval_table,
     }
 
     def run(self) -> list[nodes.Node]:

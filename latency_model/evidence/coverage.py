@@ -32,10 +32,11 @@ __all__ = [
     "covered_text",
     "hits",
     "kernel_coverage",
-    "kind_errors",
     "recorded_coverage",
     "scatter",
     "served_coverage",
+    "served_kind_errors",
+    "step_kind_errors",
 ]
 
 FloatArray = NDArray[np.floating[Any]]
@@ -47,6 +48,8 @@ RECORD_HEAD = "# share of served runs inside the 80 % interval of their predicti
 FEWEST_RUNS = 5
 #: Where the constants of a device come from when its own are replaced, and the kind that stands for.
 REPLACEMENTS = {"transferred": "h100-sxm", "assumed": "untuned"}
+#: Models whose decode steps are predicted with replaced constants.
+DECODED = ("Qwen3-8B", "Qwen3-30B-A3B", "Meta-Llama-3.1-70B")
 _REPLACED = 'extends = "{device}"\n[efficiency]\nfrom = "{source}"\ntransfer_error = 0.0\n'
 
 
@@ -153,11 +156,32 @@ def hits(kernels: Kernels, predicted: FloatArray, deviations: FloatArray) -> Flo
     return np.where(known, found, np.nan)
 
 
-def kind_errors(kernels: Kernels, hosts: dict[str, Host]) -> dict[str, float]:
-    """How far predictions move when the constants of a device are replaced, by the kind that stands for [1].
+def step_kind_errors() -> dict[str, float]:
+    """How far decode steps move when the constants of a device are replaced, by the kind that stands for [1].
 
-    Root mean square of ln(replaced / own) of the time per token, over the runs of devices whose own were measured.
+    Root mean square of ln(replaced / own) over the devices whose constants were measured, one vote each, three models,
+    batches 1 to 256 and two contexts.
     """
+    measured = [name for name in hardware_names() if load_hardware(name).efficiency("gemm", "bf16").kind == "measured"]
+    errors = {}
+    with TemporaryDirectory() as folder:
+        for kind, source in REPLACEMENTS.items():
+            moved = [
+                np.log(_decode(model, _replaced(device, source, Path(folder))) / _decode(model, device))
+                for device in measured
+                if device != source
+                for model in DECODED
+            ]
+            errors[kind] = float(np.sqrt(np.mean(np.square(moved))))
+    return errors
+
+
+def _decode(model: str, device: str) -> FloatArray:
+    return step_cost(model, device, batch=np.array([1, 8, 64, 256])[:, None], context=[1024, 8192]).time
+
+
+def served_kind_errors(kernels: Kernels, hosts: dict[str, Host]) -> dict[str, float]:
+    """The same for the time per token of served runs, one vote a run: more number formats, and links [1]."""
     own = predict_tpot(kernels, hosts)
     errors = {}
     with TemporaryDirectory() as folder:
@@ -185,7 +209,7 @@ class Served:
     """What served runs say about intervals."""
 
     errors: ModelErrors
-    kinds: Mapping[str, float]  # error of the kind [1]
+    kinds: Mapping[str, float]  # :func:`served_kind_errors` [1]
     groups: tuple[Coverage, ...]
 
 
@@ -201,7 +225,7 @@ def served_coverage(kernels: Kernels, hosts: dict[str, Host]) -> Served:
         if (chosen & known).any()
     ]
     return Served(
-        errors=scatter(kernels, predicted, deviations), kinds=kind_errors(kernels, hosts), groups=tuple(groups)
+        errors=scatter(kernels, predicted, deviations), kinds=served_kind_errors(kernels, hosts), groups=tuple(groups)
     )
 
 
@@ -243,11 +267,14 @@ def coverage_lines(served: Served) -> Iterator[str]:
     yield from (_line(each) for each in served.groups)
     yield ""
     yield (
-        "Replacing the constants of the devices in these runs moves the predicted time by "
-        f"{kinds['transferred']:.2f} where those of the H100 are taken over and by {kinds['assumed']:.2f} where the "
-        "judged set for devices without measurements is (root mean square of the logarithm). Profiles that take "
-        "constants over, or assume them, have intervals wider by that."
+        "How far predicted times move when the constants of a measured device are replaced (root mean square of the "
+        "logarithm). The larger of each row is what profiles are less certain by that take constants over, or assume "
+        "them."
     )
+    steps = step_kind_errors()
+    yield from ("", "| kind | replaced by those of | decode steps | served runs |", "| --- | --- | --- | --- |")
+    for kind, source in REPLACEMENTS.items():
+        yield f"| {kind} | {source} | {steps[kind]:.2f} | {kinds[kind]:.2f} |"
 
 
 def _line(coverage: Coverage) -> str:
