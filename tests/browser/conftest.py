@@ -119,15 +119,31 @@ class Page:
         return self
 
 
-@pytest.fixture
-def page(tmp_path: Path) -> Iterator[Page]:
-    """A browser of its own."""
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
+    """A browser that has seen nothing yet."""
     options = ChromeOptions()
     options.binary_location = shutil.which("chromium") or shutil.which("chromium-browser") or ""
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path / 'browser'}", "--window-size=1280,900"):
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('browser')}", "--window-size=1280,900"):
         options.add_argument(flag)
-    options.add_experimental_option("prefs", {"download.default_directory": str(tmp_path / "downloads")})
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     driver = Chrome(options=options, service=Service(shutil.which("chromedriver")))
-    yield Page(driver)
+    yield driver
     driver.quit()
+
+
+@pytest.fixture
+def page(browser: Chrome, tmp_path: Path) -> Iterator[Page]:
+    """A new tab of the size of a desk; what it saves goes to ``downloads``."""
+    first = browser.current_window_handle
+    browser.switch_to.new_window("tab")
+    saved = {"behavior": "allow", "downloadPath": str(tmp_path / "downloads")}
+    browser.execute_cdp_cmd("Browser.setDownloadBehavior", saved)
+    tab = Page(browser)
+    tab.complaints(), tab.hosts()  # those of the tabs before
+    yield tab.size(1280)
+    for handle in browser.window_handles:
+        if handle != first:
+            browser.switch_to.window(handle)
+            browser.close()
+    browser.switch_to.window(first)

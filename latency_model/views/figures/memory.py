@@ -53,8 +53,11 @@ def memory(point: Round | Any = None, hardware: Any = None, *, theme: str = "lig
             name=name,
             orientation="h",
             marker={"color": colour},
-            text=f"{size / GIGABYTE:.3g} GB" if size > 0.05 * capacity else "",
+            text=f"{size / GIGABYTE:.3g} GB" if size > 0.12 * capacity else "",
+            textposition="inside",
             insidetextanchor="middle",
+            textangle=0,
+            constraintext="none",
             hovertemplate=f"<b>{name}: {size / GIGABYTE:.3g} GB</b>, {size / capacity:.0%} of it<extra></extra>",
         )
         for (name, size), colour in zip(parts.items(), (PALETTE[0], PALETTE[3], PALETTE[2]), strict=True)
