@@ -258,12 +258,15 @@ def test_goodput_of_promises_nobody_keeps_or_breaks(dense):
 
 
 def test_replicas_and_stages_share_the_requests():
-    one = lm.serve(DENSE, MACHINE, rate=[2, 10], acceptance=0.7, draft_length=2)
-    two = lm.serve(DENSE, MACHINE, rate=[4, 20], acceptance=0.7, draft_length=2, parallelism=lm.Parallelism(dp=2))
+    def at(rate, **layout):
+        ranks = lm.Parallelism(**layout)
+        return lm.serve(DENSE, MACHINE, rate=rate, acceptance=0.7, draft_length=2, engine="none", parallelism=ranks)
+
+    one, two = at([2, 10]), at([4, 20], dp=2)
     np.testing.assert_allclose(two.latency, one.latency, rtol=1e-6)
     np.testing.assert_allclose(two.batch, 2 * one.batch, rtol=1e-6)
     np.testing.assert_allclose(two.saturation_rate, 2 * one.saturation_rate, rtol=1e-6)
-    stages = lm.serve(DENSE, MACHINE, rate=[2, 10], acceptance=0.7, draft_length=2, parallelism=lm.Parallelism(pp=2))
+    stages = at([2, 10], pp=2)
     assert (stages.saturation_rate > 1.5 * one.saturation_rate).all()
     assert (stages.latency[:, 0] > 0.9 * one.latency[:, 0]).all()
 
@@ -276,6 +279,16 @@ def test_a_smaller_batch_is_full_sooner_and_memory_is_the_last_limit():
     assert many.memory_bound.all()
     fits = lm.optimize(DENSE, MACHINE, acceptance=0.7, batch=1, context=1024 + 128, max_draft_length=3).memory
     assert many.max_batch[1] == fits.largest_batch
+
+
+@pytest.mark.parametrize("draft", ["self", "ngram", "parallel", "mtp"])
+def test_one_sequence_at_a_time_is_a_queue_with_one_server(draft):
+    curve = lm.serve(DENSE, MACHINE, draft=draft, rate=[1e-12, 0.1, 1e9], max_batch=1, output_tokens=32)
+    for row, server in enumerate(curve.servers):
+        assert server.linear.fixed_demand == pytest.approx(server.prefill_time + server.rounds * server.round_time[0])
+        assert server.linear.error == pytest.approx(0.0, abs=1e-12)
+        assert curve.latency[row, 0] == pytest.approx(server.linear.fixed_demand)
+        assert curve.saturated[row].tolist() == [False, False, True]
 
 
 def test_shapes_and_rows():
@@ -302,10 +315,10 @@ def test_many_rates_and_batches_stay_within_memory_and_agree_with_few():
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"rate": 0}, "rate must be above 0 requests a second, at most 1e9, got 0"),
-        ({"rate": [1, math.nan]}, "rate must be above 0"),
-        ({"rate": math.inf}, "rate must be above 0"),
-        ({"rate": "fast"}, "rate must be above 0 .*, got 'fast'"),
+        ({"rate": 0}, "rate must be from 1e-12 to 1e9 requests a second, got 0"),
+        ({"rate": [1, math.nan]}, "rate must be from 1e-12"),
+        ({"rate": math.inf}, "rate must be from 1e-12"),
+        ({"rate": "fast"}, "rate must be from 1e-12 .*, got 'fast'"),
         ({"rate": []}, "got an empty list"),
         ({"rate": np.ones(10_001)}, "rate: at most 10,000 values, got 10,001"),
         ({"draft_length": range(20)}, "draft_length: at most 17 values"),

@@ -167,14 +167,14 @@ class Server:
 
     @cached_property
     def linear(self) -> Linear:
-        """The server with T = t0 + t1 n for its round time, a relative least-squares fit over all batches."""
-        batch = np.arange(1.0, self.max_batch + 1)
-        terms = np.stack((np.ones_like(batch), batch), axis=-1) / self.round_time[:, None]
-        (base, slope), *_ = np.linalg.lstsq(terms, np.ones_like(batch), rcond=None)
+        """The server with T(1) + t1 (n − 1) for its round time, a relative least-squares fit over all batches."""
+        others = np.arange(float(self.max_batch))
+        terms = np.stack((np.ones_like(others), others), axis=-1) / self.round_time[:, None]
+        (alone, slope), *_ = np.linalg.lstsq(terms, np.ones_like(others), rcond=None)
         return Linear(
-            fixed_demand=float(self.prefill_time + self.rounds * (base + slope)),
+            fixed_demand=float(self.prefill_time + self.rounds * alone),
             load_demand=float(self.prefill_time + self.rounds * slope),
-            error=float(np.max(np.abs(terms @ np.array([base, slope]) - 1.0))),
+            error=float(np.max(np.abs(terms @ np.array([alone, slope]) - 1.0))),
         )
 
 

@@ -32,7 +32,7 @@ RULES = {
     "max_draft_length": Rule("must be an integer from 0 to 256", 0.0, 256.0, whole=True),
     "speculation_tax": Rule("must be a fraction from 0 to 1", 0.0, 1.0),
     "kv_reread": Rule("must be from 0 (KV read once) to 1 (re-read for every token)", 0.0, 1.0),
-    "rate": Rule("must be above 0 requests a second, at most 1e9", 5e-324, 1e9),
+    "rate": Rule("must be from 1e-12 to 1e9 requests a second", 1e-12, 1e9),
     "prompt_tokens": Rule("must be at least 1 token", 1.0, 1e7),
     "output_tokens": Rule("must be at least 2 tokens", 2.0, 1e7),
     "max_batch": Rule("must be an integer from 1 to 65536", 1.0, 65536.0, whole=True),
