@@ -162,15 +162,14 @@ def interval_table(devices: str) -> list[str]:
         plain, gain = point.estimates.baseline_time, point.estimates.speedup
         rows.append(
             [
-                device.title,
-                kind,
-                f"{KIND_ERRORS[kind]:.2f}",
-                f"{plain.low * 1e3:.3g} - {plain.best * 1e3:.3g} - {plain.high * 1e3:.3g}",
-                f"-{1.0 - plain.low / plain.best:.0%}, +{plain.high / plain.best - 1.0:.0%}",
-                f"{gain.low:.2f} - {gain.best:.2f} - {gain.high:.2f}",
+                f"`{name}`",
+                f"{kind} ± {KIND_ERRORS[kind]:.2f}",
+                f"{plain.best * 1e3:.3g} ({plain.low * 1e3:.3g}-{plain.high * 1e3:.3g})",
+                f"-{1.0 - plain.low / plain.best:.0%} +{plain.high / plain.best - 1.0:.0%}",
+                f"{gain.best:.2f} ({gain.low:.2f}-{gain.high:.2f})",
             ]
         )
-    header = ["device", "GEMM constants", "error of the kind [1]", "plain step [ms]", "width of it", "speedup [1]"]
+    header = ["device", "GEMM constants", "plain step [ms]", "width", "speedup [1]"]
     return markdown_table(header, rows)
 
 
