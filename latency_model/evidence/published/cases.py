@@ -192,6 +192,6 @@ def rounds() -> Group:
         sources=table.sources,
         assumptions=(
             *(f"{case}: {text}" for case, text in assumed.items()),
-            "larger batches are left out: their throughput holds the wait for the longest reply, which no report states",
+            "larger batches are left out: their throughput holds the wait for the longest reply, which is not stated",
         ),
     )
