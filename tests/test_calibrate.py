@@ -181,6 +181,14 @@ def test_the_written_profile_predicts_what_was_fitted(tmp_path: Path) -> None:
     np.testing.assert_allclose(calibrated.time, evaluate(setting, **where).scaled_time(true), rtol=2e-3)
 
 
+def test_a_calibrated_block_does_not_claim_the_rows_of_the_shipped_one(tmp_path: Path) -> None:
+    setting = Setting.of(DENSE, "h100-sxm")
+    profile = calibrate([write_points(tmp_path / "p.csv", setting, scales(memory=1.2))], setting=setting).timing.profile
+    fitted = [block for block in profile.efficiencies.values() if block.source.startswith("calibrated")]
+    assert fitted
+    assert all(block.fit is None for block in fitted)
+
+
 def test_a_profile_of_ones_own_can_be_calibrated_further(tmp_path: Path) -> None:
     base = tmp_path / "base.toml"
     base.write_text('extends = "h100-sxm"\ntitle = "ours"\nmemory.bandwidth = "3 TB/s"\n')

@@ -452,7 +452,9 @@ def _scaled_block(
         changes[f"{part}_uncertainty"] = error
     kept = [part for part in terms if part not in fitted]
     note = f"{' and '.join(kept)} as in the base profile" if kept else ""
-    return attrs.evolve(block, **changes, kind="measured", source=source, note=note)
+    return attrs.evolve(
+        block, **changes, kind="measured", source=source, note=note, fit=None
+    )  # those rows are not these
 
 
 def _rounded(value: float) -> float:
