@@ -39,7 +39,7 @@ format: .venv/installed-test
 	.venv/bin/ruff format .
 
 docs: .venv/installed-docs
-	.venv/bin/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
+	.venv/bin/python -m sphinx -q -W --keep-going -j auto -b html docs docs/_build/html
 
 oracle: .venv-oracle/installed
 	.venv-oracle/bin/python -m pytest -m oracle $(ARGS)

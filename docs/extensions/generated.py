@@ -1,9 +1,9 @@
 """Directives that write into a page what the package says at build time, so that no page holds a stale copy.
 
 ``{hardware-table}``, ``{model-table}``, ``{name-table}`` and ``{command-table}`` list what ships, ``{symbol-table}``
-one section of the glossary, ``{profile-table}`` the fields of a profile and ``{interval-table}`` how sure predictions on
-some devices are; ``{command}`` runs a command line and shows its output, and ``{command-help}`` shows what every command
-says about itself.
+one section of the glossary, ``{profile-table}`` the fields of a profile and ``{interval-table}`` how sure predictions
+on some devices are; ``{command}`` runs a command line and shows its output, and ``{command-help}`` shows what every
+command says about itself.
 """
 
 from __future__ import annotations

@@ -89,6 +89,12 @@ def purge(app: Sphinx, env: BuildEnvironment, page: str) -> None:
         pages.pop(page, None)
 
 
+def merge(app: Sphinx, env: BuildEnvironment, pages: set[str], other: BuildEnvironment) -> None:
+    """Take over what another process found on its pages."""
+    for address, found in links_of(other).items():
+        links_of(env).setdefault(address, {}).update({page: text for page, text in found.items() if page in pages})
+
+
 def write(app: Sphinx, doctree: nodes.document, page: str) -> None:
     """Write the list: one line per address, in the order of its text."""
     for place in list(doctree.findall(ExternalLinks)):
@@ -110,5 +116,6 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_node(ExternalLinks)
     app.connect("doctree-read", read)
     app.connect("env-purge-doc", purge)
+    app.connect("env-merge-info", merge)
     app.connect("doctree-resolved", write)
-    return {"parallel_read_safe": False}
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
