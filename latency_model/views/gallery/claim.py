@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from attrs import frozen
 
+from latency_model.evidence.published import REPLAYS
 from latency_model.evidence.published.record import Group
 from latency_model.views.report import Section
 
 if TYPE_CHECKING:
     from latency_model.views.figures.style import Figure
 
-__all__ = ["Claim", "links"]
+__all__ = ["Claim", "links", "replay"]
 
 #: What a source text may name, and the address it stands for.
 ADDRESSES = (
@@ -77,6 +79,12 @@ class Claim:
             findings=(*self.findings, *self.errors, *((self.unpublished,) if self.unpublished else ())),
             links=self.sources,
         )
+
+
+@functools.cache
+def replay(name: str) -> Group:
+    """A group of :func:`latency_model.evidence.validate.validate`; several claims may share one."""
+    return REPLAYS[name]()
 
 
 def links(texts: Iterable[str]) -> tuple[tuple[str, str], ...]:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from latency_model.costs.round import Round, speculate
+from latency_model.costs.round import Round
 from latency_model.evidence.published.record import Group, Row, read_table
-from latency_model.evidence.published.speculation import magicdec, magicdec_rounds
+from latency_model.evidence.published.speculation import magicdec_rounds
 from latency_model.formulas.acceptance import speedup
 from latency_model.specs.acceptance import Acceptance
 from latency_model.views.figures.style import AxisStyle, finish
-from latency_model.views.gallery.claim import Claim
-from latency_model.views.gallery.drawing import curve, joint_notes, published, rows_of, told
+from latency_model.views.gallery.claim import Claim, replay
+from latency_model.views.gallery.drawing import along, curve, joint_notes, published, rows_of, told
 
 if TYPE_CHECKING:
     from latency_model.views.figures.style import Figure
@@ -31,7 +31,7 @@ TURNING = ("LLaMA-3.1-8B", "self (StreamingLLM 512)")
 
 def claim(theme: str = "light") -> Claim:
     """Beyond some context larger batches gain more, not less."""
-    check = magicdec()
+    check = replay("magicdec")
     turning = Group(
         name="magicdec-crossing",
         quantity="context where batch 128 overtakes batch 32 [token]",
@@ -63,8 +63,7 @@ def claim(theme: str = "light") -> Claim:
         checks=(check, turning),
         read=read_table("magicdec_affine_fits").sources,
         findings=(
-            "The predictions take bare kernels; steps of their engine hold fixed costs of several milliseconds beside "
-            "them. With step times fitted to their table the same formula finds the crossing.",
+            "Around the crossing gains hardly depend on the batch, so that its place is less certain than they are.",
         ),
     )
 
@@ -80,18 +79,12 @@ def _series() -> dict[tuple[str, str], list[tuple[int, dict[str, str], Round]]]:
 
 def _along(rows: list[tuple[int, dict[str, str], Round]], batch: int) -> Round:
     """Rounds along the context, at the mean tokens per round of the rows."""
-    example = rows[0][2]
     tokens = float(np.mean([float(row["Omega"]) for _, row, _ in rows]))
-    return speculate(
-        example.setting.model,
-        example.setting.hardware,
-        draft=example.draft,
+    return along(
+        rows[0][2],
         acceptance=Acceptance.mean_length(tokens, draft_length=DRAFTS),
-        draft_length=DRAFTS,
         batch=batch,
         context=CONTEXTS,
-        parallelism=example.setting.parallelism,
-        engine="none",
     )
 
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from latency_model.evidence.published.record import read_table
-from latency_model.evidence.published.routing import fitted_unions, union_fits, unions_from_overlaps
+from latency_model.evidence.published.routing import union_fits
 from latency_model.formulas.routing import distinct_experts, routing_overlap
 from latency_model.views.figures.style import AxisStyle, finish
-from latency_model.views.gallery.claim import Claim
+from latency_model.views.gallery.claim import Claim, replay
 from latency_model.views.gallery.drawing import curve, formula_notes, published
 from latency_model.views.gallery.moe_batch import cohere, cohere_routing
 
@@ -40,7 +40,7 @@ def claim(theme: str = "light") -> Claim:
             "the tokens of one verification touch, and so how many bytes it loads."
         ),
         figures=(_overlaps(theme), _unions(theme)),
-        checks=(unions_from_overlaps(), fitted_unions()),
+        checks=(replay("unions-overlaps"), replay("unions-fitted")),
         read=read_table("cohere_scalars").sources,
         findings=(
             f"Verifying {fed:.0f} tokens of one request loads {together:.1f} experts a layer instead of the "

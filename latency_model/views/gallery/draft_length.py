@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from latency_model.evidence.published.record import Group, Row, read_table
-from latency_model.evidence.published.speculation import T5_DRAFTS, T5_XXL, leviathan
+from latency_model.evidence.published.speculation import T5_DRAFTS, T5_XXL
 from latency_model.formulas.acceptance import walltime_improvement
 from latency_model.formulas.draft_length import best_draft_length, optimal_draft_length
 from latency_model.views.figures.style import AxisStyle, finish
-from latency_model.views.gallery.claim import Claim
+from latency_model.views.gallery.claim import Claim, replay
 from latency_model.views.gallery.drawing import curve, formula_notes, published, rows_of
 
 __all__ = ["claim"]
@@ -22,7 +22,7 @@ def claim(theme: str = "light") -> Claim:
     from plotly.subplots import make_subplots
 
     table = read_table("leviathan_t5xxl_speedup").rows
-    gains, lengths = leviathan(), _lengths()
+    gains, lengths = replay("leviathan"), _lengths()
     figure = make_subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.06)
     for number, (draft, parameters) in enumerate(T5_DRAFTS.items()):
         cost = parameters / T5_XXL

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from latency_model.costs.round import Round, speculate
 from latency_model.views.figures.style import PALETTE, Notes, label
 from latency_model.views.figures.waterfall import notes_of
 
-if TYPE_CHECKING:
-    from latency_model.costs.round import Round
-
-__all__ = ["curve", "formula_notes", "joint_notes", "level", "powers", "published", "rows_of", "told"]
+__all__ = ["along", "curve", "formula_notes", "joint_notes", "level", "powers", "published", "rows_of", "told"]
 
 
 def curve(
@@ -92,6 +90,14 @@ def formula_notes(*assumptions: str) -> Notes:
 def powers(last: int, *, each: int = 4) -> NDArray[np.floating[Any]]:
     """Whole numbers from 1 to ``last``, about ``each`` to an octave."""
     return np.unique(np.round(np.geomspace(1.0, last, each * int(np.log2(last)) + 1)))
+
+
+def along(example: Round, **elsewhere: Any) -> Round:
+    """The round of a replay at other batches, contexts, acceptances or draft lengths."""
+    setting = example.setting
+    same = {name: getattr(example, name) for name in ("draft", "acceptance", "draft_length", "batch", "context")}
+    names = ("model", "hardware", "parallelism", "routing", "dtypes", "engine", "kv_reread")
+    return speculate(**({name: getattr(setting, name) for name in names} | same | elsewhere))
 
 
 def told(round_: Round, name: str) -> list[str]:

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from latency_model.costs.step import StepCost, step_cost
-from latency_model.evidence.published.kernels import moe_layer
 from latency_model.evidence.published.record import Group, Row, read_table
 from latency_model.formulas.routing import distinct_experts
 from latency_model.specs.routing import Routing
 from latency_model.views.figures.style import AxisStyle, finish
 from latency_model.views.figures.waterfall import notes_of
-from latency_model.views.gallery.claim import Claim
+from latency_model.views.gallery.claim import Claim, replay
 from latency_model.views.gallery.drawing import curve, published, rows_of
 from latency_model.views.gallery.moe_batch import STAND_IN, cohere, cohere_routing, stand_in
 
@@ -28,7 +27,7 @@ BYTES = ("weight bytes", "expert bytes", "KV bytes", "activation bytes")
 
 def claim(theme: str = "light") -> Claim:
     """Fixed costs of a step are paid once for all verified tokens."""
-    said, layer = cohere(), moe_layer()
+    said, layer = cohere(), replay("moe-layer")
     fed, share = said["draft length"] + 1.0, said["expert share of a step"]
     experts, top_k = int(said["routed experts"]), int(said["experts per token"])
     routing = cohere_routing()

@@ -13,9 +13,7 @@ from latency_model.evidence.published.speculation import (
     EAGLE_VERSIONS,
     MOESD_CONTEXT,
     MOESD_DEVICES,
-    eagle3_sglang,
-    eagle_tokens,
-    moesd,
+    eagle3_round,
 )
 from latency_model.formulas.routing import persistence_from_overlap, stickiness_from_overlap
 from latency_model.specs.acceptance import Acceptance
@@ -24,8 +22,8 @@ from latency_model.specs.parallelism import Parallelism
 from latency_model.specs.routing import Routing
 from latency_model.views.figures.style import AxisStyle, finish
 from latency_model.views.figures.waterfall import notes_of
-from latency_model.views.gallery.claim import Claim
-from latency_model.views.gallery.drawing import curve, joint_notes, level, powers, published, rows_of, told
+from latency_model.views.gallery.claim import Claim, replay
+from latency_model.views.gallery.drawing import along, curve, joint_notes, level, powers, published, rows_of, told
 
 if TYPE_CHECKING:
     from latency_model.views.figures.style import Figure
@@ -69,7 +67,7 @@ def stand_in(batch: ArrayLike = 1.0) -> Round:
 
 def claim(theme: str = "light") -> Claim:
     """Mixtures gain at batch 1, less while experts are added, most when all are touched; dense models only lose."""
-    dense, peaks, curves = eagle3_sglang(), moesd(), stand_in(BATCHES)
+    dense, peaks, curves = replay("eagle3-sglang"), replay("moesd"), stand_in(BATCHES)
     lone = Group(
         name="cohere-speedups",
         quantity="speedup of a stand-in for Cohere's mixture",
@@ -162,17 +160,9 @@ def _both(mixture: Round, check: Group, theme: str) -> Figure:
         )
     )
     texts = rows_of(check)
-    for number, (method, version) in enumerate(EAGLE_VERSIONS.items(), start=1):
-        round_ = speculate(
-            "Llama-3.1-8B",
-            "h100-sxm",
-            draft=Draft.eagle(version=version),
-            acceptance=eagle_tokens(3, method),
-            draft_length=3,
-            batch=BATCHES,
-            context=1024,
-            engine="sglang-0.4",
-        )
+    table = read_table("eagle3_batch_throughput").rows
+    for number, method in enumerate(EAGLE_VERSIONS, start=1):
+        round_ = along(eagle3_round(next(row for row in table if row["method"] == method)), batch=BATCHES)
         name = f"Llama-3.1-8B (dense), {method}"
         figure.add_trace(curve(BATCHES, round_.speedup, name, number, said=told(round_, name)))
         mine = [i for i, row in enumerate(check.rows) if row.case.startswith(f"{method} ")]

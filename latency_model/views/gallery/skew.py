@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from latency_model.errors import InputError
-from latency_model.evidence.published.parallel import rank_loads
 from latency_model.evidence.published.record import Group, Row, read_table
 from latency_model.formulas.parallel import hot_expert_imbalance, rank_imbalance
 from latency_model.formulas.roofline import crossover_tokens
 from latency_model.specs.hardware import load_hardware
 from latency_model.views.figures.style import AxisStyle, finish
-from latency_model.views.gallery.claim import Claim
+from latency_model.views.gallery.claim import Claim, replay
 from latency_model.views.gallery.drawing import curve, formula_notes, published, rows_of
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ FP32 = 4.0
 
 def claim(theme: str = "light") -> Claim:
     """Idle time grows with the skew of the experts; moving work pays from a number of tokens on."""
-    idle, moving, loads = _idle_check(), _moving_check(), rank_loads()
+    idle, moving, loads = _idle_check(), _moving_check(), replay("rank-imbalance")
     return Claim(
         name="skew",
         title="Skewed experts leave ranks idle",

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from latency_model.costs.round import Round, speculate
 from latency_model.evidence.published.record import Group, published_model, read_table
-from latency_model.evidence.published.speculation import MOESD_CONTEXT, moesd
+from latency_model.evidence.published.speculation import MOESD_CONTEXT
 from latency_model.specs.acceptance import Acceptance
 from latency_model.specs.draft import Draft
 from latency_model.specs.loader import BUNDLED, load_model
@@ -19,7 +19,7 @@ from latency_model.specs.model import ModelArchitecture, MoE
 from latency_model.specs.parallelism import Parallelism
 from latency_model.views.figures.style import AxisStyle, finish
 from latency_model.views.figures.waterfall import notes_of
-from latency_model.views.gallery.claim import Claim
+from latency_model.views.gallery.claim import Claim, replay
 from latency_model.views.gallery.drawing import curve, powers, published, rows_of
 
 __all__ = ["claim"]
@@ -44,7 +44,7 @@ def claim(theme: str = "light") -> Claim:
     from plotly.subplots import make_subplots
 
     peaks = {(share, experts): _peak(experts, share) for share in SHARES for experts in EXPERTS}
-    check = moesd()
+    check = replay("moesd")
     figure = make_subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.06)
     activity = np.array([_config()["num_experts_per_tok"] / experts for experts in EXPERTS])
     for number, share in enumerate(SHARES):

@@ -8,20 +8,18 @@ import numpy as np
 
 from latency_model.costs.round import speculate
 from latency_model.decisions.optimize import optimize
-from latency_model.evidence.published.acceptance import traces
 from latency_model.evidence.published.record import Group, published_model, read_table
 from latency_model.evidence.published.speculation import (
     MOESD_BATCHES,
     MOESD_CONTEXT,
     MOESD_DEVICES,
-    moesd,
 )
 from latency_model.specs.acceptance import Acceptance
 from latency_model.specs.draft import Draft
 from latency_model.specs.parallelism import Parallelism
 from latency_model.views.figures.style import SYMBOLS, AxisStyle, finish
 from latency_model.views.figures.waterfall import notes_of
-from latency_model.views.gallery.claim import Claim
+from latency_model.views.gallery.claim import Claim, replay
 from latency_model.views.gallery.drawing import curve, joint_notes, powers, published, rows_of
 
 if TYPE_CHECKING:
@@ -37,7 +35,7 @@ BATCHES = powers(256, each=2)
 
 def claim(theme: str = "light") -> Claim:
     """What is accepted decides how much speculation gains."""
-    check, lengths = moesd(), traces()
+    check, lengths = replay("moesd"), replay("acceptance-traces")
     rows = read_table("moesd_peak_speedup").rows
     keys = ("hardware", "temperature", "gamma")
     code, talk = (
