@@ -1,13 +1,20 @@
-"""Print how many points a second a sweep evaluates, and how far that is from bare NumPy.
+"""Print how many points a second a sweep evaluates, how far that is from bare NumPy, and how others compare.
 
-Run with ``python benchmarks/sweep.py``.  The bound computes the one operation of a speculative round that depends on
-every axis, attention of the verification, as plain array expressions; all that depends on fewer axes it gets for
-nothing.  Where GenZ (``pip install genz-llm``) is installed, its plain decoding steps are timed on the same points.
+Run with ``python benchmarks/sweep.py`` on a machine with nothing else to do.  The bound computes the one operation of a
+speculative round that depends on every axis, attention of the verification, as plain array expressions; all that
+depends on fewer axes it gets for nothing.  Peers time plain decoding steps of a dense model on the same points, where
+they are installed (``pip install genz-llm``, ``pip install aiconfigurator-core``); LLM-Viewer is no package that pip
+could install.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import io
+import logging
+import multiprocessing
+import platform
 import sys
 import time
 from collections.abc import Callable
@@ -16,33 +23,59 @@ import numpy as np
 
 import latency_model as lm
 
+MODEL, MACHINE = "Qwen3-30B-A3B", "h100-sxm"
 GRID = {
     "batch": np.arange(1, 513, 4),
     "context": np.round(np.linspace(0, 131072, 460)),
     "draft_length": np.arange(17),
 }
+POINTS = int(np.prod([len(axis) for axis in GRID.values()]))
 BLOCK_ROWS = 4  # batches of the grid evaluated at once: about 2^15 points
-PEER_GRID = {"batch": [1, 4, 16], "context": [1024, 4096, 16384]}
-PEER_POINTS = len(PEER_GRID["batch"]) * len(PEER_GRID["context"])
-REPEATS = 7
+PEER_GRID = {"batch": [1, 2, 4, 8, 16], "context": [1024, 2048, 4096, 8192, 16384]}
+PEER_POINTS = [(batch, context) for batch in PEER_GRID["batch"] for context in PEER_GRID["context"]]
+REPEATS = 15
+MINIMUM = 2.0  # seconds that both processes of the last measurement run
+
+Step = Callable[[int, int], object]
 
 
-def seconds(run: Callable[[], object]) -> float:
-    """Processor seconds of the best of a few runs after a warm-up, which other processes do not disturb [s]."""
+def seconds(run: Callable[[], object], repeats: int = REPEATS) -> float:
+    """Processor seconds of the best of a few runs after a warm-up, which other processes disturb least [s]."""
     run()
     times = []
-    for _ in range(REPEATS):
+    for _ in range(repeats):
         start = time.process_time()
         run()
         times.append(time.process_time() - start)
     return min(times)
 
 
+def everything() -> object:
+    """All quantities a sweep gives by default."""
+    return lm.sweep(MODEL, MACHINE, acceptance=0.7, **GRID)
+
+
+def speedup() -> object:
+    """One quantity of the same grid."""
+    return lm.sweep(MODEL, MACHINE, acceptance=0.7, quantity="speedup", **GRID)
+
+
+def scattered() -> Callable[[], object]:
+    """The speedup at as many points that share nothing."""
+    random = np.random.default_rng(0)
+    points = {
+        "batch": random.integers(1, 513, POINTS),
+        "context": random.integers(0, 131073, POINTS),
+        "draft_length": random.integers(0, 17, POINTS),
+    }
+    return lambda: lm.speculate(MODEL, MACHINE, acceptance=0.7, **points).speedup
+
+
 def bare_numpy() -> None:
     """Speedup over the grid with no profile, no model and no check; constants have the size of real ones."""
     batch, context, length = np.ix_(*(np.asarray(axis, dtype=float) for axis in GRID.values()))
     tokens = length + 1.0
-    speedup = np.empty((batch.size, context.size, length.size))
+    result = np.empty((batch.size, context.size, length.size))
     # Given, not computed: everything that does not depend on all three axes.
     weights = 1e-3 * np.ones((batch.size, 1, length.size))
     plain, draft = (1e-3 * np.ones((batch.size, context.size, 1)) for _ in range(2))
@@ -57,44 +90,83 @@ def bare_numpy() -> None:
         attention = larger * (1.0 + ratio**2.5) ** 0.4
         verify = weights[rows] + attention + 1e-5
         overhead = 1e-4 + 0.01 * verify
-        speedup[rows] = reached * plain[rows] / (length * draft[rows] + verify + overhead)
+        result[rows] = reached * plain[rows] / (length * draft[rows] + verify + overhead)
 
 
-def genz() -> Callable[[], object] | None:
-    """Plain decoding steps of GenZ on the points of ``PEER_GRID``, where it is installed."""
-    if importlib.util.find_spec("GenZ") is None:
-        return None
+def genz() -> Step:
+    """A decoding step of GenZ."""
     from GenZ import decode_moddeling
 
     machine = {"Flops": 989, "Memory_size": 80, "Memory_BW": 3350, "ICN": 450, "real_values": True}
     fixed = {"model": "meta-llama/Llama-3.1-8B", "system_name": machine, "bits": "bf16", "output_tokens": 1}
+    return lambda batch, context: decode_moddeling(batch_size=batch, input_tokens=context, tensor_parallel=1, **fixed)
 
-    def run() -> None:
-        for batch in PEER_GRID["batch"]:
-            for context in PEER_GRID["context"]:
-                decode_moddeling(batch_size=batch, input_tokens=context, tensor_parallel=1, **fixed)
 
-    return run
+def aiconfigurator() -> Step:
+    """A decoding step of aiconfigurator-core, its tables loaded."""
+    from aiconfigurator_core.sdk.engine import EngineHandle
+
+    logging.disable(logging.WARNING)
+    engine = EngineHandle.compile("meta-llama/Meta-Llama-3.1-8B", "h100_sxm", "vllm")
+    return lambda batch, context: engine.decode_step_latency(batch, context, 2)
+
+
+PEERS: dict[str, tuple[str, Callable[[], Step]]] = {
+    "GenZ": ("GenZ", genz),
+    "aiconfigurator-core": ("aiconfigurator_core", aiconfigurator),
+}
+
+
+def steps() -> object:
+    """The peers' points: plain decoding steps of a dense model."""
+    return lm.sweep("Meta-Llama-3.1-8B", MACHINE, quantity="baseline_time", draft_length=0, **PEER_GRID)
+
+
+def report(name: str, count: int, took: float, note: str = "") -> None:
+    """Print one line."""
+    sys.stdout.write(f"{name:34s} {count:>9,d} points  {took:9.4f} s  {count / took:14,.0f} points/s{note}\n")
+
+
+def rates(_: int) -> tuple[float, float]:
+    """Points a second of the speedup in this process, by the clock and by its processor time."""
+    speedup()
+    done, start, own = 0, time.perf_counter(), time.process_time()
+    while time.perf_counter() - start < MINIMUM:
+        speedup()
+        done += POINTS
+    return done / (time.perf_counter() - start), done / (time.process_time() - own)
+
+
+def processes() -> None:
+    """Print what two processes do together."""
+    spawn = multiprocessing.get_context("spawn")
+    with spawn.Pool(1) as pool:
+        alone = np.sum(pool.map(rates, range(1)), axis=0)
+    with spawn.Pool(2) as pool:
+        together = np.sum(pool.map(rates, range(2), chunksize=1), axis=0)
+    clock, own = together / alone
+    sys.stdout.write(f"two processes: {clock:.2f} times the points a second of one, {own:.2f} by processor time\n")
 
 
 def main() -> None:
     """Measure and print."""
-    model, machine = lm.load_model("Qwen3-30B-A3B"), lm.load_hardware("h100-sxm")
-    points = int(np.prod([len(axis) for axis in GRID.values()]))
-    runs: dict[str, tuple[int, Callable[[], object]]] = {
-        "speedup alone": (points, lambda: lm.sweep(model, machine, quantity="speedup", acceptance=0.7, **GRID)),
-        "everything but intervals": (points, lambda: lm.sweep(model, machine, acceptance=0.7, **GRID)),
-        "bare NumPy bound": (points, bare_numpy),
-        "the peers' points": (
-            PEER_POINTS,
-            lambda: lm.sweep("Meta-Llama-3.1-8B", machine, quantity="baseline_time", draft_length=0, **PEER_GRID),
-        ),
-    }
-    if (peer := genz()) is not None:
-        runs["the same with GenZ"] = (PEER_POINTS, peer)
-    for name, (count, run) in runs.items():
+    sys.stdout.write(f"{platform.processor() or platform.machine()}, Python {platform.python_version()}, one process\n")
+    bound = seconds(bare_numpy)
+    report("bare NumPy bound", POINTS, bound)
+    for name, run in (("grid, speedup", speedup), ("grid, all but intervals", everything), ("scattered", scattered())):
         took = seconds(run)
-        sys.stdout.write(f"{name:26s} {count:>9,d} points  {took:8.4f} s  {count / took:14,.0f} points/s\n")
+        report(name, POINTS, took, f"  {took / bound:5.2f} x the bound")
+    processes()
+    report("peers' points, latency-model", len(PEER_POINTS), seconds(steps))
+    for name, (module, build) in PEERS.items():
+        if importlib.util.find_spec(module) is None:
+            sys.stdout.write(f"peers' points, {name}: not installed\n")
+            continue
+        with contextlib.redirect_stdout(io.StringIO()):
+            step = build()
+            took = seconds(lambda step=step: [step(*point) for point in PEER_POINTS], repeats=2)
+        report(f"peers' points, {name}", len(PEER_POINTS), took)
+    sys.stdout.write("peers' points, LLM-Viewer: pip installs no such package\n")
 
 
 if __name__ == "__main__":
