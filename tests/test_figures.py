@@ -237,6 +237,21 @@ def test_latency_lines_are_the_served_curve_up_to_saturation(served: lm.ServingC
     assert verticals == {float(rate) for rate in served.saturation_rate}
 
 
+def test_bands_of_latency_are_the_intervals_of_the_curve(served: lm.ServingCurve) -> None:
+    curve = lm.serve("Meta-Llama-3.1-8B", MACHINE, acceptance=VECTOR, rate=served.rate)
+    figure = lm.figures.latency_against_load(curve)
+    bands = [trace for trace in figure.data if trace.fill == "toself"]
+    low, high = curve.interval
+    top = figure.layout.yaxis.range[1]
+    assert len(bands) == 2
+    for row, band in enumerate(bands):
+        drawn = ~curve.saturated[row] & (low.latency[row] < top)
+        count = int(drawn.sum())
+        np.testing.assert_allclose(band.y[:count], low.latency[row][drawn])
+        np.testing.assert_allclose(band.y[count:][::-1], np.minimum(high.latency[row][drawn], top))
+    assert not any(trace.fill for trace in lm.figures.latency_against_load(served).data)  # three would be mud
+
+
 def test_stars_stand_where_drafting_stops_to_pay(served: lm.ServingCurve) -> None:
     (stars,) = [trace for trace in lm.figures.latency_against_load(served).data if trace.name == "break-even"]
     np.testing.assert_allclose(stars.x, served.break_even_rate[1:])

@@ -291,6 +291,31 @@ def test_one_sequence_at_a_time_is_a_queue_with_one_server(draft):
         assert curve.saturated[row].tolist() == [False, False, True]
 
 
+def test_intervals_are_those_of_a_machine_slower_or_faster_throughout(dense):
+    deviation = 1.2815515655446004 * dense.round.estimates.tpot.deviation
+    for sign, ends in zip((-1.0, 1.0), dense.interval, strict=True):
+        for row, server in enumerate(dense.servers):
+            for index, rate in enumerate(dense.rate):
+                factor = float(np.exp(sign * deviation[row, index]))
+                other = attrs.evolve(
+                    server, prefill_time=factor * server.prefill_time, round_time=factor * server.round_time
+                ).steady(np.array([rate]))
+                assert ends.latency[row, index] == pytest.approx(float(other.latency[0]))
+                assert ends.tpot[row, index] == pytest.approx(float(other.tpot[0]))
+    low, high = dense.interval
+    assert (low.latency <= dense.latency).all()
+    assert (dense.latency <= high.latency).all()
+
+
+def test_the_round_at_the_mean_batch_is_that_of_speculate(mixture):
+    context = mixture.prompt_tokens + mixture.output_tokens / 2
+    one = lm.speculate(
+        MIXTURE, MACHINE, acceptance=VECTOR, draft_length=3, batch=max(mixture.batch[2, 3], 1), context=context
+    )
+    assert mixture.round.time[2, 3] == pytest.approx(float(one.time))
+    assert mixture.round.speedup[2, 3] == pytest.approx(float(one.speedup))
+
+
 def test_shapes_and_rows():
     curve = lm.serve(DENSE, MACHINE, acceptance=0.7, draft_length=[3, 1, 3], rate=[[1.0, 2.0], [3.0, 900.0]])
     assert curve.draft_length.tolist() == [0, 1, 3]

@@ -17,9 +17,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from latency_model.costs.grid import blocks
 from latency_model.costs.memory import memory_use
-from latency_model.costs.round import NOT_MODELLED, RoundCost, as_acceptance, round_cost, round_times
+from latency_model.costs.round import NOT_MODELLED, Round, as_acceptance, round_times
 from latency_model.costs.setting import Setting
 from latency_model.costs.step import evaluate
+from latency_model.costs.uncertainty import INTERVAL_80
 from latency_model.decisions.optimize import largest_term
 from latency_model.errors import InputError, shorten
 from latency_model.formulas.load import (
@@ -352,22 +353,50 @@ class ServingCurve:
         )
 
     @cached_property
-    def cost(self) -> RoundCost:
-        """The itemised cost of a round at the mean batch."""
+    def round(self) -> Round:
+        """The round at the mean batch."""
         layout = self.setting.parallelism
-        return round_cost(
-            self.setting,
-            self.draft,
-            batch=np.maximum(self.batch / layout.pp, layout.dp),
-            context=np.asarray(self.context),
-            draft_length=self._column(self.draft_length.astype(float)),
+        lengths = self._column(self.draft_length)
+        batch, context, drafted = np.maximum(self.batch / layout.pp, layout.dp), np.asarray(self.context), lengths * 1.0
+        return Round(
+            batch=batch,
+            context=context,
+            draft_length=drafted,
+            tokens_per_round=self.acceptance.tokens_per_round(lengths),
+            times=round_times(
+                self.setting,
+                self.draft,
+                batch=batch,
+                context=context,
+                draft_length=drafted,
+                speculation_tax=self.speculation_tax,
+            ),
+            setting=self.setting,
+            draft=self.draft,
+            acceptance=self.acceptance,
             speculation_tax=self.speculation_tax,
         )
 
     @cached_property
     def held_back(self) -> tuple[NDArray[np.str_], FloatArray]:
         """The term that takes most of a round at the mean batch, and its share [1]."""
-        return largest_term(self.cost)
+        return largest_term(self.round.cost)
+
+    @cached_property
+    def interval(self) -> tuple[Steady, Steady]:
+        """Low and high ends of an 80 % interval of every mean.
+
+        All times are taken as shorter or longer by one factor, that of the time per token at the mean batch.  With
+        times f times as long, each mean is f times as long at 1/f of the rate.
+        """
+        deviation = INTERVAL_80 * self.round.estimates.tpot.deviation
+        return self._stretched(np.exp(-deviation)), self._stretched(np.exp(deviation))
+
+    def _stretched(self, factor: FloatArray) -> Steady:
+        """Means if every time were so many times as long, one factor for each draft length and rate."""
+        rows = (server.steady(self.rate * own) for server, own in zip(self.servers, factor, strict=True))
+        batch, *times = map(np.stack, zip(*rows, strict=True))
+        return Steady(batch, *(factor * each for each in times))
 
     def summary(self) -> list[dict[str, Any]]:
         """One plain dictionary per draft length with what holds at every rate; None where there is no number."""
@@ -390,6 +419,7 @@ class ServingCurve:
     def rows(self) -> list[dict[str, Any]]:
         """One plain dictionary per rate and draft length, SI units, unit in the key; None where there is no number."""
         held_back_by, held_back_share = self.held_back
+        low, high = self.interval
         columns: dict[str, Any] = {
             "rate_per_s": self.rate,
             "draft_length": self._column(self.draft_length),
@@ -397,7 +427,11 @@ class ServingCurve:
             "prefill_share": self.prefill_share,
             "ttft_s": self.ttft,
             "tpot_s": self.tpot,
+            "tpot_low_s": low.tpot,
+            "tpot_high_s": high.tpot,
             "latency_s": self.latency,
+            "latency_low_s": low.latency,
+            "latency_high_s": high.latency,
             "speedup": self.speedup,
             "saturated": self.saturated,
             "held_back_by": held_back_by,

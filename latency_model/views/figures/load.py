@@ -10,7 +10,7 @@ import numpy as np
 from latency_model.decisions.serving import ServingCurve, checked_limit, serve
 from latency_model.errors import InputError
 from latency_model.units import format_quantity
-from latency_model.views.figures.style import MOST_LINES, PALETTE, SYMBOLS, AxisStyle, Notes, finish, label
+from latency_model.views.figures.style import MOST_LINES, PALETTE, SYMBOLS, AxisStyle, Notes, finish, label, pale
 
 if TYPE_CHECKING:
     from latency_model.views.figures.style import Figure
@@ -19,6 +19,8 @@ __all__ = ["latency_against_load"]
 
 #: Rates where none are given, from nearly none to just short of the highest saturation rate.
 SHARES = np.linspace(0.01, 0.999, 100)
+#: Bands that can be told apart; with more lines, intervals are only named where one hovers.
+MOST_BANDS = 2
 #: An axis ends at this many times the latency of a lone request, so that what matters stays large.
 HIGHEST = 5.0
 
@@ -65,7 +67,7 @@ def latency_against_load(
     -------
     plotly.graph_objects.Figure
         Dotted lines are saturation rates, stars the rates at which drafting stops (or starts) to pay, crosses the
-        highest rates within the limit.
+        highest rates within the limit, and bands 80 % intervals where there is one draft length beside plain decoding.
     """
     import plotly.graph_objects as go
 
@@ -75,7 +77,11 @@ def latency_against_load(
     if len(drawn.draft_length) > MOST_LINES:
         raise InputError(f"{len(drawn.draft_length)} lines are too many, the most is {MOST_LINES}; give fewer lengths")
     promised = None if limit is None else checked_limit(quantity, limit) / shown.seconds
+    top = _highest(drawn, quantity, promised or 0.0)
     figure = go.Figure()
+    if len(drawn.draft_length) <= MOST_BANDS:
+        for number in range(len(drawn.draft_length)):
+            figure.add_trace(_band(drawn, number, quantity, top))
     for number in range(len(drawn.draft_length)):
         figure.add_trace(_line(drawn, number, quantity))
     _mark_full(figure, drawn)
@@ -92,11 +98,16 @@ def latency_against_load(
         notes=_notes(drawn),
         theme=theme,
     )
-    lone = drawn.at(1e-9 * drawn.saturation_rate.min())
-    values = getattr(drawn, quantity)
-    highest = max(float(values[np.isfinite(values)].max(initial=0.0)) / shown.seconds, promised or 0.0)
-    usual = max(HIGHEST * float(getattr(lone, quantity).max()) / shown.seconds, 1.3 * (promised or 0.0))
-    return figure.update_yaxes(range=[0.0, 1.05 * min(highest, usual)], autorange=False)
+    return figure.update_yaxes(range=[0.0, top], autorange=False)
+
+
+def _highest(curve: ServingCurve, quantity: str, promised: float) -> float:
+    """Where the axis ends: above all that is drawn, or some times above what a lone request takes."""
+    seconds = QUANTITIES[quantity].seconds
+    lone = getattr(curve.at(1e-9 * curve.saturation_rate.min()), quantity).max() / seconds
+    values = getattr(curve, quantity)
+    longest = values[np.isfinite(values)].max(initial=0.0) / seconds
+    return 1.05 * float(min(max(longest, promised), max(HIGHEST * lone, 1.3 * promised)))
 
 
 def _curve(curve: ServingCurve | Any, hardware: Any, asked: dict[str, Any]) -> ServingCurve:
@@ -124,6 +135,26 @@ def _colour(number: int) -> str:
     return PALETTE[6] if number == 0 else (*PALETTE[:6], PALETTE[7])[number - 1]
 
 
+def _band(curve: ServingCurve, number: int, quantity: str, top: float) -> Any:
+    """The 80 % interval of one draft length, cut off where the axis ends."""
+    import plotly.graph_objects as go
+
+    low, high = (getattr(end, quantity)[number] / QUANTITIES[quantity].seconds for end in curve.interval)
+    drawn = ~curve.saturated[number] & (low < top)
+    rates = curve.rate[drawn]
+    return go.Scatter(
+        x=np.concatenate((rates, rates[::-1])),
+        y=np.concatenate((low[drawn], np.minimum(high, top)[drawn][::-1])),
+        mode="lines",
+        fill="toself",
+        fillcolor=pale(_colour(number), 0.1),
+        line={"width": 0},
+        hoverinfo="skip",
+        legendgroup=str(number),
+        showlegend=False,
+    )
+
+
 def _line(curve: ServingCurve, number: int, quantity: str) -> Any:
     """The line of one draft length, up to where its machine is full."""
     import plotly.graph_objects as go
@@ -146,6 +177,7 @@ def _explained(curve: ServingCurve, number: int) -> list[str]:
     """What hovering over each point says: how long, how many together, and what holds it back."""
     held_back_by, held_back_share = (each[number] for each in curve.held_back)
     share, speedup = curve.prefill_share[number], curve.speedup[number]
+    low, high = curve.interval
     texts = []
     for index, rate in enumerate(curve.rate):
         lines = [
@@ -154,6 +186,7 @@ def _explained(curve: ServingCurve, number: int) -> list[str]:
             f"then {_seconds(curve.tpot[number, index])} for each",
             f"{curve.batch[number, index]:.3g} of at most {curve.max_batch[number]:,} sequences decode together, "
             f"prefills take {share[index]:.0%} of the time",
+            f"80 % interval {_seconds(low.latency[number, index])} to {_seconds(high.latency[number, index])}",
             f"held back by {label(held_back_by[index])}: {held_back_share[index]:.0%} of a round",
         ]
         if number and np.isfinite(speedup[index]):
