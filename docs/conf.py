@@ -6,7 +6,6 @@ import sys
 from importlib.metadata import version as installed_version
 from pathlib import Path
 
-from jupyter_client.connect import ConnectionFileMixin
 from sphinx.application import Sphinx
 
 sys.path.insert(0, str(Path(__file__).parent / "extensions"))
@@ -32,7 +31,6 @@ nb_execution_mode = "force"
 nb_execution_raise_on_error = True
 nb_execution_timeout = 60  # [s] for one cell
 nb_merge_streams = True
-ConnectionFileMixin.transport.default_value = "ipc"  # a kernel talks through files, not through an open port
 logging.getLogger("traitlets").setLevel(logging.WARNING)  # or each kernel announces itself
 
 nitpicky = True  # a function that a page names must be in the reference; types, which are words here, need not
