@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import re
 import shlex
@@ -137,6 +138,12 @@ def test_the_reference_documents_every_public_name():
     documented = re.findall(r"^\.\. auto\w+:: latency_model\.(\w+)$", text, re.MULTILINE)
     modules = {name for name in lm.__all__ if inspect.ismodule(getattr(lm, name))}
     assert set(documented) == set(lm.__all__) - modules
+
+
+def test_the_reference_of_a_profile_has_the_fields_its_loader_reads(monkeypatch):
+    monkeypatch.syspath_prepend(DOCS / "extensions")
+    fields = importlib.import_module("profile_fields").profile_fields()  # raises where they differ
+    assert all(meaning for *_, meaning in fields)
 
 
 def test_each_equation_carries_the_number_of_its_heading():
