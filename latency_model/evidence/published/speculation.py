@@ -23,6 +23,7 @@ __all__ = [
     "magicdec_rounds",
     "magicdec_times",
     "moesd",
+    "moesd_round",
 ]
 
 #: The paper's checklist names 2x A800, 2x H800, 4x A800 and 4x L40, which is the order of its tables.
@@ -31,29 +32,33 @@ MOESD_BATCHES = 2.0 ** np.arange(0, 9)
 MOESD_CONTEXT = 300  # prompts of 5 to 391 tokens (section 4), plus half of a short reply
 
 
+def moesd_round(row: dict[str, str]) -> Round:
+    """The rounds behind a row of MoESD's tables, over batches."""
+    drafts = {"Qwen2-57B-A14B": Draft.model(published_model("Qwen2-0.5B")), "Mixtral-8x7B": Draft.eagle(version=1)}
+    devices, device = row["hardware"].split("x")
+    gamma = int(row["gamma"])
+    return speculate(
+        row["model"],
+        MOESD_DEVICES[device],
+        draft=drafts[row["model"]],
+        acceptance=Acceptance.mean_length(float(row["sigma"]) * (gamma + 1), draft_length=gamma),
+        draft_length=gamma,
+        batch=MOESD_BATCHES,
+        context=MOESD_CONTEXT,
+        engine="vllm-v0",
+        parallelism=Parallelism(tp=int(devices)),
+    )
+
+
 def moesd() -> Group:
     """Peak speedup of mixture-of-experts targets over batch sizes (MoESD)."""
     table = read_table("moesd_peak_speedup")
-    drafts = {"Qwen2-57B-A14B": Draft.model(published_model("Qwen2-0.5B")), "Mixtral-8x7B": Draft.eagle(version=1)}
     rows = []
     for row in table.rows:
-        devices, device = row["hardware"].split("x")
-        gamma = int(row["gamma"])
-        tokens = float(row["sigma"]) * (gamma + 1)
-        speedup = speculate(
-            row["model"],
-            MOESD_DEVICES[device],
-            draft=drafts[row["model"]],
-            acceptance=Acceptance.mean_length(tokens, draft_length=gamma),
-            draft_length=gamma,
-            batch=MOESD_BATCHES,
-            context=MOESD_CONTEXT,
-            engine="vllm-v0",
-            parallelism=Parallelism(tp=int(devices)),
-        ).estimates.speedup
+        speedup = moesd_round(row).estimates.speedup
         peak = np.argmax(speedup.best)
         predicted = Estimate(best=speedup.best[peak], deviation=speedup.deviation[peak])
-        name = f"{row['model']} {row['hardware']} {row['dataset']} T={float(row['temperature']):g} γ={gamma}"
+        name = f"{row['model']} {row['hardware']} {row['dataset']} T={float(row['temperature']):g} γ={row['gamma']}"
         rows.append(Row.of(predicted, case=name, measured=row["speedup_x"]))
     return Group(
         name="moesd",

@@ -8,17 +8,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from latency_model.costs.round import Round, speculate
-from latency_model.evidence.published.record import Group, Row, published_model, read_table
+from latency_model.evidence.published.record import Group, Row, read_table
 from latency_model.evidence.published.speculation import (
     EAGLE_VERSIONS,
-    MOESD_CONTEXT,
-    MOESD_DEVICES,
     eagle3_round,
+    moesd_round,
 )
 from latency_model.formulas.routing import persistence_from_overlap, stickiness_from_overlap
 from latency_model.specs.acceptance import Acceptance
-from latency_model.specs.draft import Draft
-from latency_model.specs.parallelism import Parallelism
 from latency_model.specs.routing import Routing
 from latency_model.views.figures.style import AxisStyle, finish
 from latency_model.views.figures.waterfall import notes_of
@@ -103,27 +100,15 @@ def claim(theme: str = "light") -> Claim:
 def _mixtures(peaks: Group, theme: str) -> Figure:
     import plotly.graph_objects as go
 
-    drafts = {"Qwen2-57B-A14B": Draft.model(published_model("Qwen2-0.5B")), "Mixtral-8x7B": Draft.eagle(version=1)}
     table = read_table("moesd_peak_speedup").rows
     chosen = [i for i, row in enumerate(table) if (row["dataset"], row["gamma"]) == ("humaneval", "4")]
     figure, rounds = go.Figure(), []
     said = rows_of(peaks)
     for number, index in enumerate(chosen):
         row = table[index]
-        devices, device = row["hardware"].split("x")
-        round_ = speculate(
-            row["model"],
-            MOESD_DEVICES[device],
-            draft=drafts[row["model"]],
-            acceptance=Acceptance.mean_length(5.0 * float(row["sigma"]), draft_length=4),
-            draft_length=4,
-            batch=BATCHES,
-            context=MOESD_CONTEXT,
-            engine="vllm-v0",
-            parallelism=Parallelism(tp=int(devices)),
-        )
+        round_ = along(moesd_round(row), batch=BATCHES)
         rounds.append(round_)
-        name = f"{row['model']}, {devices}x {round_.setting.hardware.name}"
+        name = f"{row['model']}, {round_.setting.parallelism.devices}x {round_.setting.hardware.name}"
         figure.add_trace(curve(BATCHES, round_.speedup, name, number, said=told(round_, name)))
         height = float(row["speedup_x"])
         where = f"{said[index]}<br>the batch of the peak is not published"

@@ -9,18 +9,15 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from latency_model.costs.round import Round, speculate
-from latency_model.evidence.published.record import Group, published_model, read_table
-from latency_model.evidence.published.speculation import MOESD_CONTEXT
-from latency_model.specs.acceptance import Acceptance
-from latency_model.specs.draft import Draft
+from latency_model.costs.round import Round
+from latency_model.evidence.published.record import Group, read_table
+from latency_model.evidence.published.speculation import moesd_round
 from latency_model.specs.loader import BUNDLED, load_model
 from latency_model.specs.model import ModelArchitecture, MoE
-from latency_model.specs.parallelism import Parallelism
 from latency_model.views.figures.style import AxisStyle, finish
 from latency_model.views.figures.waterfall import notes_of
 from latency_model.views.gallery.claim import Claim, replay
-from latency_model.views.gallery.drawing import curve, powers, published, rows_of
+from latency_model.views.gallery.drawing import along, curve, powers, published, rows_of
 
 __all__ = ["claim"]
 
@@ -110,6 +107,13 @@ def _config() -> dict[str, int]:
 BASE_EXPERTS = _config()["num_experts"]
 
 
+def _example() -> Round:
+    """The published round that designs are compared at."""
+    rows = read_table("moesd_peak_speedup").rows
+    wanted = {"model": BASE, "hardware": "2xGPU-B", "dataset": "humaneval", "gamma": str(GAMMA)}
+    return moesd_round(next(row for row in rows if wanted.items() <= row.items()))
+
+
 def _peak(experts: int, share: float) -> Peak:
     """The peak of a design whose active weights are those of the base model, a share of them in shared experts."""
     config = _config()
@@ -122,17 +126,7 @@ def _peak(experts: int, share: float) -> Peak:
         "shared_expert_intermediate_size": 1 if alone else round(share * active),
     }
     model = load_model({**config, **design})
-    round_ = speculate(
-        _without_shared(model) if alone else model,
-        "h800-sxm",
-        draft=Draft.model(published_model("Qwen2-0.5B")),
-        acceptance=Acceptance.mean_length(0.9 * (GAMMA + 1), draft_length=GAMMA),
-        draft_length=GAMMA,
-        batch=BATCHES,
-        context=MOESD_CONTEXT,
-        engine="vllm-v0",
-        parallelism=Parallelism(tp=2),
-    )
+    round_ = along(_example(), model=_without_shared(model) if alone else model, batch=BATCHES)
     best = int(round_.speedup.argmax())
     return Peak(round_, float(round_.speedup[best]), float(BATCHES[best]))
 

@@ -6,21 +6,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from latency_model.costs.round import speculate
 from latency_model.decisions.optimize import optimize
-from latency_model.evidence.published.record import Group, published_model, read_table
-from latency_model.evidence.published.speculation import (
-    MOESD_BATCHES,
-    MOESD_CONTEXT,
-    MOESD_DEVICES,
-)
+from latency_model.evidence.published.record import Group, read_table
+from latency_model.evidence.published.speculation import moesd_round
 from latency_model.specs.acceptance import Acceptance
 from latency_model.specs.draft import Draft
-from latency_model.specs.parallelism import Parallelism
 from latency_model.views.figures.style import SYMBOLS, AxisStyle, finish
 from latency_model.views.figures.waterfall import notes_of
 from latency_model.views.gallery.claim import Claim, replay
-from latency_model.views.gallery.drawing import curve, joint_notes, powers, published, rows_of
+from latency_model.views.gallery.drawing import along, curve, joint_notes, powers, published, rows_of
 
 if TYPE_CHECKING:
     from latency_model.views.figures.style import Figure
@@ -72,21 +66,11 @@ def _lines(check: Group, theme: str) -> Figure:
     figure, pictures, rounds = go.Figure(), [], []
     machines = dict.fromkeys(row["hardware"] for row in rows if row["model"] == MODEL)
     for picture, hardware in enumerate(machines):
-        devices, device = hardware.split("x")
-        pictures.append({"hardware": f"{devices}x {MOESD_DEVICES[device]}"})
         for number, drafts in enumerate((2, 3, 4)):
             tokens = np.linspace(1.0, drafts + 1.0, 9)
-            round_ = speculate(
-                MODEL,
-                MOESD_DEVICES[device],
-                draft=Draft.model(published_model("Qwen2-0.5B")),
-                acceptance=Acceptance.constant(1.0),
-                draft_length=drafts,
-                batch=MOESD_BATCHES,
-                context=MOESD_CONTEXT,
-                engine="vllm-v0",
-                parallelism=Parallelism(tp=int(devices)),
-            )
+            wanted = {"model": MODEL, "hardware": hardware, "gamma": str(drafts)}
+            example = next(row for row in rows if wanted.items() <= row.items())
+            round_ = along(moesd_round(example), acceptance=Acceptance.constant(1.0))
             rounds.append(round_)
             peak = float(round_.speedup.max()) / (drafts + 1.0)
             traces_ = [curve(tokens, peak * tokens, f"{drafts} drafted tokens", number)]
@@ -103,6 +87,7 @@ def _lines(check: Group, theme: str) -> Figure:
                 traces_.append(points.update(marker={"symbol": ("diamond", "diamond-tall")[symbol]}))
             for trace in traces_:
                 figure.add_trace(trace.update(meta={"picture": picture}))
+        pictures.append({"hardware": f"{round_.setting.parallelism.devices}x {round_.setting.hardware.name}"})
     return finish(
         figure,
         title="Peak speedup against tokens per round",
