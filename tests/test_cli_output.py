@@ -135,6 +135,26 @@ def test_optimize_prints_what_python_returns():
     assert tuple(printed["sources"]) == plan.sources
 
 
+def test_where_nothing_is_drafted_nothing_can_gain():
+    arguments = ("optimize", "-m", "Qwen3-8B", "-H", "h100-sxm", "--acceptance", "0", "-b", "8")
+    (row,) = json.loads(run(*arguments, "--format", "json").stdout)["rows"]
+    assert (row["draft_length"], row["speedup_probability"]) == (0, 0.0)
+    shown = next(line.split() for line in run(*arguments).stdout.splitlines() if line.startswith("    8"))
+    assert shown[1:5] == ["0", "1.00", "1.00-1.00", "-"]
+
+
+def test_explain_says_how_sure_it_is():
+    arguments = ("explain", "-m", "Qwen3-8B", "-H", "h100-sxm", "-b", "16", "--draft-length", "3")
+    totals = json.loads(run(*arguments, "--format", "json").stdout)["totals"]
+    for name in ("time_s", "baseline_time_s", "tpot_s", "speedup"):
+        low, high = (name.removesuffix("_s") + end + ("_s" if name.endswith("_s") else "") for end in ("_low", "_high"))
+        assert totals[low] < totals[name] < totals[high], name
+    assert 0.5 < totals["speedup_probability"] < 1.0
+    assert "80 % intervals: round " in " ".join(run(*arguments).stdout.split())
+    step = json.loads(run("explain", "-m", "Qwen3-8B", "-H", "h100-sxm", "--format", "json").stdout)["totals"]
+    assert step["time_low_s"] < step["time_s"] < step["time_high_s"]
+
+
 def test_explain_adds_up_to_the_step_python_times():
     printed = json.loads(run("explain", "-m", "Qwen3-8B", "-H", "h100-sxm", "-b", "16", "--format", "json").stdout)
     step = lm.step_cost("Qwen3-8B", "h100-sxm", batch=16, context=4096)

@@ -151,13 +151,15 @@ def test_rows_kept_aside_are_held_as_often_as_intervals_say() -> None:
 def test_served_runs_of_models_left_out_are_held_as_often_as_intervals_say() -> None:
     covered = {each.name: each for each in recorded_coverage()}
     assert covered["every run"].rows > 2000
-    for name in ("every run", "dense models", "mixtures of experts", "engine vLLM", "engine SGLang"):
+    for name in ("every run", "dense models", "mixtures of experts"):
         assert 0.7 <= covered[name].share <= 0.9, name
+    for name in ("engine vLLM", "engine SGLang", "engine TensorRT-LLM"):
+        assert 0.65 <= covered[name].share <= 0.95, name
     assert covered_text(covered.values()) == RECORD.read_text(encoding="utf-8")
 
 
-def test_published_speedups_of_known_engines_are_held_as_often_as_intervals_say() -> None:
-    groups = validate(["moesd", "eagle3-sglang", "eagle-depths"]).groups
+def test_published_speedups_are_held_as_often_as_intervals_say() -> None:
+    groups = validate(["moesd", "eagle3-sglang", "eagle-depths", "magicdec", "engine-cases"]).groups
     rows = [row for group in groups for row in group.rows]
     assert all(row.deviation > 0.0 for row in rows)
     assert 0.7 <= np.mean([row.inside for row in rows]) <= 0.95

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from latency_model.costs.round import speculate
 from latency_model.costs.step import Scales, step_cost
-from latency_model.costs.uncertainty import drafting_estimate, log_deviation, uncertain_constants
+from latency_model.costs.uncertainty import drafting_estimate, log_deviation, model_errors, uncertain_constants
 from latency_model.evidence.published.record import Group, Row, read_table
 from latency_model.evidence.published.speculation import magicdec_rounds
 from latency_model.formulas.routing import distinct_experts
@@ -35,7 +35,9 @@ def moe_layer() -> Group:
         used = ((part, each) for part, each in cost.operations() if each.operation.name in measured)
         return np.asarray(sum(part.spread(each.time(scales)) for part, each in used)) / layers
 
-    times, deviations = layer({}), log_deviation(layer, uncertain_constants([cost], cost.setting))
+    # A part of a step errs at least as much as the step does.
+    constants = log_deviation(layer, uncertain_constants([cost], cost.setting))
+    times, deviations = layer({}), np.hypot(constants, np.hypot(*model_errors(cost.setting)))
     experts = distinct_experts(128, 8, 1, batch)
     rows = []
     for row in table.rows:
