@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from latency_model.cli.options import ENGINES, OTHER_ENGINES
 from latency_model.errors import InputError
 from latency_model.specs.dtypes import DTYPES
 from latency_model.specs.engine import engine_names, load_engine
@@ -483,7 +484,17 @@ def test_any_bytes_give_a_sentence(content, tmp_path_factory):
 
 
 def test_engines_that_ship():
-    assert engine_names() == ("vllm", "sglang", "trtllm", "vllm-v0", "sglang-0.4", "none")
+    assert engine_names() == (
+        "vllm",
+        "sglang",
+        "trtllm",
+        "vllm-v0",
+        "vllm-0.9",
+        "sglang-0.4",
+        "gpt-fast",
+        "none",
+    )
+    assert set(engine_names()) == {*ENGINES, *OTHER_ENGINES}  # the choices of --engine
     for name in engine_names():
         engine = load_engine(name)
         assert load_engine(engine) is engine
@@ -505,8 +516,8 @@ def test_engines_with_served_runs_say_what_they_were_fitted_on():
 
 
 def test_vllm_step_time_is_within_its_error_of_another_source():
-    # SpecDecode-Bench simulator (arXiv 2601.11580): overhead_constant_per_step = 1.20683946e-3 s
-    step = load_engine("vllm").per_step
+    # SpecDecode-Bench simulator (arXiv 2601.11580), vLLM of 2025: overhead_constant_per_step = 1.20683946e-3 s
+    step = load_engine("vllm-0.9").per_step
     assert step.kind == "measured"
     assert abs(np.log(1.20683946e-3 / step.value)) < step.uncertainty
 

@@ -42,7 +42,8 @@ def machine_line(setting: Setting, step: StepCost) -> str:
     """One line about the machine: how many devices, and how its efficiencies are known."""
     layout = setting.parallelism
     ranks = f" ({layout.describe()})" if layout.devices > 1 else ""
-    engine = f"host times of {ENGINES[setting.engine.name]}" if setting.engine.name in ENGINES else "bare kernels"
+    name = setting.engine.name
+    engine = "bare kernels" if name == "none" else f"host times of {ENGINES.get(name, name)}"
     return f"on {layout.devices} x {setting.hardware.title}{ranks}, {engine}; efficiencies {_evidence(setting, step)}"
 
 

@@ -33,6 +33,8 @@ EXAMPLE = {"model": "Qwen3-30B-A3B", "hardware": "h100-sxm", "draft": "eagle3", 
 
 #: Engines whose settings can be written, and what they are called.
 ENGINES = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM"}
+#: Engines of earlier years, and bare kernels: named here so that help needs no file.
+OTHER_ENGINES = ("vllm-v0", "vllm-0.9", "sglang-0.4", "gpt-fast", "none")
 
 #: How vLLM, SGLang and TensorRT-LLM spell our options; the first that a command has is meant.
 DIALECTS = {
@@ -182,10 +184,10 @@ def setting_options(function: Function, *, example: bool = True) -> Function:
         ),
         click.option(
             "--engine",
-            type=click.Choice([*ENGINES, "none"]),
+            type=click.Choice([*ENGINES, *OTHER_ENGINES]),
             default="vllm",
             show_default=True,
-            help="Whose host times to add.",
+            help="Whose host times to add; none: bare kernels.",
         ),
         click.option("--persistence", type=float, help="How alike expert choices of one request are, 0 to 1."),
         click.option("--stickiness", type=float, help="How often a token keeps its experts, 0 to 1."),

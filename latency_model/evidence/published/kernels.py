@@ -22,12 +22,14 @@ __all__ = ["affine_fits", "dense_steps", "moe_layer"]
 
 FloatArray = NDArray[np.floating[Any]]
 
+VLLM_OF_2025 = "vllm-0.9"
+
 
 def moe_layer() -> Group:
     """Time of an MoE layer of Qwen3-30B-A3B against the distinct experts it touches (OEA)."""
     table = read_table("oea_qwen3_30b_moe_layer_latency")
     batch = np.arange(1.0, 17.0)
-    cost = step_cost("Qwen3-30B-A3B", "h100-sxm", batch=batch, context=1024, routing=Routing.uniform())
+    cost = step_cost("Qwen3-30B-A3B", "h100-sxm", batch=batch, context=1024, routing=Routing.uniform(), engine="none")
     layers = 48
 
     def layer(scales: Scales) -> FloatArray:
@@ -55,7 +57,10 @@ def moe_layer() -> Group:
         quantity="time of an MoE layer [µs]",
         rows=tuple(rows),
         sources=table.sources,
-        assumptions=("H100 SXM; router and routed experts; few tokens, so only the experts touched matter",),
+        assumptions=(
+            "H100 SXM; router and routed experts timed alone, whole launches",
+            "few tokens, so only the experts touched matter",
+        ),
     )
 
 
@@ -71,7 +76,9 @@ def dense_steps() -> Group:
             + value["target_c_fixed"]
             + value["overhead_constant_per_step"]
         )
-        step = step_cost("Llama-3.1-8B", "h100-sxm", batch=batch, context=context, tokens_per_sequence=fed)
+        step = step_cost(
+            "Llama-3.1-8B", "h100-sxm", batch=batch, context=context, tokens_per_sequence=fed, engine=VLLM_OF_2025
+        )
         case = f"step, batch {batch}, context {context}, {fed} tokens"
         rows.append(Row.of(step.estimate, unit=1e-3, case=case, measured=1e3 * forward))
     drafts = 3
@@ -80,7 +87,13 @@ def dense_steps() -> Group:
             value["draft_c_kv"] * batch * context + value["draft_c_num_spec_tokens"] * drafts + value["draft_c_fixed"]
         )
         round_ = speculate(
-            "Llama-3.1-8B", "h100-sxm", draft=Draft.eagle(), draft_length=drafts, batch=batch, context=context
+            "Llama-3.1-8B",
+            "h100-sxm",
+            draft=Draft.eagle(),
+            draft_length=drafts,
+            batch=batch,
+            context=context,
+            engine=VLLM_OF_2025,
         )
         predicted = drafting_estimate(round_.cost, round_.setting)
         case = f"{drafts} drafts, batch {batch}, context {context}"
@@ -90,7 +103,10 @@ def dense_steps() -> Group:
         quantity="time of a step and of drafting, dense 8B on H100 [ms]",
         rows=tuple(rows),
         sources=table.sources,
-        assumptions=("measured = the published affine fit, overhead per step included; 3 drafts (depth not stated)",),
+        assumptions=(
+            "measured = the published affine fit, overhead per step included; 3 drafts (depth not stated)",
+            "vLLM of 2025, which schedules nothing ahead",
+        ),
     )
 
 

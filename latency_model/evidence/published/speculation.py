@@ -140,6 +140,7 @@ def eagle_depths() -> Group:
                 acceptance=eagle_tokens(gamma, method),
                 draft_length=gamma,
                 context=1024,
+                engine="vllm-0.9",
             ).estimates.speedup
             prefix = "eagle" if version == 1 else "eagle3"
             measured = float(row["vanilla_tpot_ms"]) / float(row[f"{prefix}_tpot_ms"])
@@ -150,7 +151,7 @@ def eagle_depths() -> Group:
         quantity="speedup against draft length, dense 8B, batch 1",
         rows=tuple(rows),
         sources=table.sources,
-        assumptions=("tokens per round as reported beside each time", "H100 SXM; context 1024 tokens"),
+        assumptions=("tokens per round as reported beside each time", "H100 SXM; context 1024 tokens; vLLM of 2025"),
         gain=True,
     )
 
