@@ -85,7 +85,7 @@ def waterfall(point: Round | Any = None, hardware: Any = None, *, theme: str = "
         notes=notes_of(round_),
         theme=theme,
     )
-    figure.update_xaxes(range=[0.0, 1.08e3 * max(total, plain * tokens)], autorange=False)
+    figure.update_xaxes(range=[0.0, 1.2e3 * max(total, plain * tokens)], autorange=False)
     figure.update_yaxes(type="category", autorange="reversed", tickformat=None, rangemode=None)
     return figure.update_layout(legend={"orientation": "h", "x": 0, "y": 1.0, "yanchor": "bottom"})
 
