@@ -54,11 +54,11 @@ def _context(case: dict[str, str], reading: dict[str, str]) -> int:
     return int(reading["context"] or case["context_or_workload"].split("ctx ")[1].split(",")[0])
 
 
-def _predict(case: dict[str, str], reading: dict[str, str]) -> tuple[Estimate, float]:
+def _predict(case: dict[str, str], reading: dict[str, str]) -> tuple[Estimate, Estimate]:
     """Speedup and seconds per token of a case [1], [s/token].
 
-    A tree is drafted by ``topk`` rows a sequence and verified as ``draft_tokens_verified`` tokens; its speedup is as
-    uncertain as that of a chain as long.
+    A tree is drafted by ``topk`` rows a sequence and verified as ``draft_tokens_verified`` tokens; it is as uncertain
+    as a chain as long.
     """
     layout = Parallelism(tp=int(reading["tp"]))
     draft = Draft.parse(reading["draft"] or DRAFTERS[case["drafter_method"]])
@@ -92,8 +92,12 @@ def _predict(case: dict[str, str], reading: dict[str, str]) -> tuple[Estimate, f
         prompt = step_cost(model, device, context=0, tokens_per_sequence=context, prefill=True, **where).time
         prompts = batch / int(reading["output"]) * float(prompt)
     per_token = float(drafting + times.verify + times.overhead) / _tokens_per_round(case, reading, draft) + prompts
-    speedup = np.asarray((float(times.baseline) + prompts) / per_token)
-    return Estimate(best=speedup, deviation=verified.estimates.speedup.deviation), per_token
+    speedup = (float(times.baseline) + prompts) / per_token
+    chain = verified.estimates
+    return (
+        Estimate(best=np.asarray(speedup), deviation=chain.speedup.deviation),
+        Estimate(best=np.asarray(per_token), deviation=chain.time.deviation),
+    )
 
 
 def _name(case: dict[str, str]) -> str:
@@ -148,7 +152,7 @@ def depths() -> Group:
         if not reading["skip"] and case["spec"] and not case["speedup"]:
             assumed[f"{case['case_id']} ({case['source']})"] = reading["assumed"]
             key = f"{case['case_id']} b={case['batch_or_concurrency']}"
-            series.setdefault(key, []).append((case, 1.0 / _predict(case, reading)[1], float(case["spec"])))
+            series.setdefault(key, []).append((case, 1.0 / float(_predict(case, reading)[1].best), float(case["spec"])))
     rows = []
     for key, points in series.items():
         predicted = sum(rate for _, rate, _ in points) / len(points)
@@ -182,8 +186,9 @@ def rounds() -> Group:
         usable = reading["known"] == "yes" and not reading["skip"] and case["spec"]
         if stated and usable and case["batch_or_concurrency"] == "1":
             tokens = float(case["acceptance_value"])
-            predicted = 1e3 * tokens * _predict(case, reading)[1]
-            rows.append(Row(case=_name(case), predicted=predicted, measured=1e3 * tokens / float(case["spec"])))
+            per_token = _predict(case, reading)[1]
+            measured = 1e3 * tokens / float(case["spec"])
+            rows.append(Row.of(per_token, unit=1e-3 / tokens, case=_name(case), measured=measured))
             assumed[f"{case['case_id']} ({case['source']})"] = reading["assumed"]
     return Group(
         name="engine-rounds",

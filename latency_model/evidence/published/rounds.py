@@ -48,7 +48,7 @@ def round_times() -> Group:
     for row, predicted in _rounds(load_engine(SGLANG)):
         kind = f"round of {row['steps']} drafts" if row["steps"] != "0" else "plain step"
         case = f"{row['model']} TP {row['tp']} {kind} b={row['batch']} {row['workload']}"
-        rows.append(Row(case=case, predicted=1e3 * predicted.time, measured=row["time_ms"]))
+        rows.append(Row.of(predicted.estimates.time, unit=1e-3, case=case, measured=row["time_ms"]))
     table = read_table("sglang_round_times")
     return Group(
         name="round-times",
