@@ -155,9 +155,9 @@ def _head(report: Report) -> list[str]:
     lines += [
         "",
         "All groups together, and what nothing was fitted to: kernels kept aside, and served runs of models left out",
-        "of the fit of host times ([Measured silicon](silicon.md)). Rows of one group share a device and an engine, and",
-        "what the model errs there, so a group alone tends to lie all inside or half outside. Times lie inside more often",
-        "than speedups: host times of two of these engines were fitted to half of their rows.",
+        "of the fit of host times ([Measured silicon](silicon.md)). Rows of one group share a device and an engine,",
+        "and what the model errs there, so a group alone tends to lie all inside or half outside. Times lie inside",
+        "more often than speedups: host times of two of these engines were fitted to half of their rows.",
         "",
         "| set | group | n | in 80 % |",
         "|---|---|---:|---:|",
