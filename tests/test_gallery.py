@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -286,6 +287,15 @@ def test_a_mistake_is_one_sentence_and_leaves_nothing(tmp_path: Path, where: str
     assert re.search(sentence, result.stderr)
     assert result.stderr.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_directory_without_permission_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("latency_model.views.save.os.access", lambda path, mode: mode != os.W_OK)
+    for where in (tmp_path, tmp_path / "new"):
+        result = run("-o", str(where), "--only", "skew")
+        assert result.exit_code == 1
+        assert "cannot be written: no permission in" in result.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_failure_on_the_way_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

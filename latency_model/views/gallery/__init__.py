@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from latency_model.errors import InputError, nearest
+from latency_model.errors import InputError, nearest, shorten
 from latency_model.views.gallery import (
     context,
     correlation,
@@ -85,7 +85,7 @@ def _name(word: str) -> str:
         return names[int(word) - 1]
     if word not in CLAIMS:
         raise InputError(
-            f"no claim is named {word!r}, nor has it a number from 1 to {len(names)}; {nearest(word, names)}"
+            f"no claim is named {shorten(word)}, nor has it a number from 1 to {len(names)}; {nearest(word, names)}"
         )
     return word
 
