@@ -26,6 +26,7 @@ NOTEBOOKS = [page for page in PAGES if page.read_text().startswith("---\nfile_fo
 MODELS = (
     "acceptance",
     "how-a-step-is-priced",
+    "latency-under-load",
     "memory",
     "number-formats",
     "rounds-and-draft-length",
