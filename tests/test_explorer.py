@@ -18,7 +18,7 @@ import attrs
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import latency_model as lm
@@ -29,7 +29,7 @@ from latency_model.specs.quantization import FORMATS
 from latency_model.views.explorer.answer import FIGURES, Answer, heading
 from latency_model.views.explorer.controls import CONTROLS, TITLES, control_values, explanation, state_values
 from latency_model.views.explorer.presets import presets
-from latency_model.views.explorer.state import DRAFTERS, LARGEST_UPLOAD, LIMITS, UPLOADED, State
+from latency_model.views.explorer.state import ACTIVATIONS, DRAFTERS, FALLBACKS, LARGEST_UPLOAD, LIMITS, UPLOADED, State
 
 CONFIG = (Path(lm.__file__).parent / "specs" / "bundled_models" / "Llama-3.2-1B.json").read_text()
 PROFILE = 'extends = "h100-sxm"\nid = "ours"\ntitle = "Our device"\n[memory]\nbandwidth = "2 TB/s"\n'
@@ -53,6 +53,8 @@ states = st.builds(
     acceptance=acceptances,
     weights=st.sampled_from(["", *FORMATS]),
     kv_dtype=st.sampled_from(["", *DTYPES]),
+    activations=st.sampled_from(ACTIVATIONS),
+    fallback=st.sampled_from(sorted(FALLBACKS)),
     engine=st.sampled_from(["vllm", "sglang", "trtllm", "none"]),
     persistence=shares,
     stickiness=shares,
@@ -62,6 +64,29 @@ states = st.builds(
     device=st.one_of(st.just(""), st.just(PROFILE)),
     **{name: st.integers(*limits) for name, limits in LIMITS.items() if name != "draft_length"},
     draft_length=st.one_of(st.none(), st.integers(*LIMITS["draft_length"])),
+)
+
+
+#: Choices of which many have an answer.
+usual = st.builds(
+    State,
+    model=st.sampled_from(lm.model_names()),
+    hardware=st.sampled_from([name for name in lm.hardware_names() if "cpu" not in name]),
+    draft=st.sampled_from(sorted(DRAFTERS)),
+    acceptance=acceptances,
+    batch=st.integers(1, 300),
+    context=st.integers(0, 50_000),
+    draft_length=st.one_of(st.none(), st.integers(*LIMITS["draft_length"])),
+    tp=st.sampled_from([1, 2, 4, 8]),
+    dp=st.sampled_from([1, 2]),
+    weights=st.sampled_from(["", "fp8", "int4"]),
+    kv_dtype=st.sampled_from(["", "fp8"]),
+    fallback=st.just("wider"),
+    engine=st.sampled_from(["vllm", "sglang", "trtllm", "none"]),
+    persistence=shares,
+    stickiness=shares,
+    popularity_cv=st.floats(0.0, 16.0),
+    kv_reread=shares,
 )
 
 
@@ -182,6 +207,16 @@ def test_the_answer_is_that_of_the_library():
     )
 
 
+@settings(max_examples=10)
+@given(usual)
+def test_any_choice_has_an_answer_or_a_sentence(state):
+    try:
+        answer = Answer.of(state)
+    except InputError as error:
+        answer = error
+    assert "\n" not in (answer.sentence if isinstance(answer, Answer) else str(answer))
+
+
 def test_the_sentence_says_what_to_do():
     assert Answer.of(State(acceptance="0.05", batch=8)).sentence.startswith("Do not speculate here: ")
     assert Answer.of(State(draft_length=1)).remarks[0].startswith("With the 1 drafted tokens chosen, the speedup is 1.")
@@ -190,6 +225,13 @@ def test_the_sentence_says_what_to_do():
     assert f"beside the weights there is room for {most} sequences" in crowded.sentence
     assert Answer.of(State(batch=most)).row["fits"]
     assert not Answer.of(State(batch=most + 1)).row["fits"]
+
+
+def test_a_device_without_a_format_has_an_answer_where_a_wider_one_may_stand_in():
+    state = State(model="Qwen3-0.6B", hardware="a10", weights="fp8", batch=1)
+    with pytest.raises(InputError, match="has no fp8 peak"):
+        Answer.of(state)
+    json.dumps(Answer.of(attrs.evolve(state, fallback="wider")).drawn(), allow_nan=False)
 
 
 @pytest.mark.parametrize("draft", sorted(DRAFTERS))

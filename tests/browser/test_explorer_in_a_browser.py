@@ -155,23 +155,18 @@ def test_a_click_on_the_map_chooses_batch_and_context(page, address):
     assert page.text("problem") == ""
 
 
-@pytest.mark.parametrize(
-    ("button", "ending", "start"),
-    [("save-csv", ".csv", b"batch,"), ("save-html", ".html", b"<!doctype html>"), ("save-settings", ".txt", b"# vLLM")],
-)
-def test_results_are_kept_as_files(page, address, tmp_path, button, ending, start):
+def test_results_are_kept_as_files(page, address, tmp_path):
     page.open(address)
-    page.run("document.getElementById(arguments[0]).click()", button)
-    folder = tmp_path / "downloads"
-    (path,) = page.wait(lambda: list(folder.glob(f"latency-model-*{ending}")))
-    assert path.read_bytes().startswith(start)
-
-
-def test_a_figure_is_kept_as_a_picture(page, address, tmp_path):
-    page.open(address)
-    page.run("document.getElementById('png-waterfall').click()")
-    (path,) = page.wait(lambda: list((tmp_path / "downloads").glob("*.png")))
-    assert path.read_bytes().startswith(b"\x89PNG")
+    starts = {
+        "save-csv": (".csv", b"batch,"),
+        "save-html": (".html", b"<!doctype html>"),
+        "save-settings": (".txt", b"# vLLM"),
+        "png-waterfall": (".png", b"\x89PNG"),
+    }
+    for button, (ending, start) in starts.items():
+        page.run("document.getElementById(arguments[0]).click()", button)
+        (path,) = page.wait(lambda ending=ending: list((tmp_path / "downloads").glob(f"latency-model-*{ending}")))
+        assert path.read_bytes().startswith(start)
     assert page.complaints() == []
 
 
@@ -193,10 +188,6 @@ def test_controls_have_names_and_work_by_keyboard(page, address):
     assert page.find("#tip-model").is_displayed()
     page.driver.switch_to.active_element.send_keys(Keys.ESCAPE)
     page.wait(lambda: not page.find("#tip-model").is_displayed())
-
-
-def test_explanations_are_those_of_the_glossary(page, address):
-    page.open(address)
     for name in ("batch", "context", "draft_length", "persistence", "tp"):
         assert page.text(f"tip-{name}") == find_symbol(name).tooltip
 

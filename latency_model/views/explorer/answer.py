@@ -251,7 +251,12 @@ def _arguments(state: State, without: Iterable[str] = ()) -> dict[str, Any]:
         "routing": Routing(
             persistence=state.persistence, stickiness=state.stickiness, popularity_cv=state.popularity_cv
         ),
-        "dtypes": DTypes(weights=state.weights or None, kv=state.kv_dtype or None),
+        "dtypes": DTypes(
+            weights=state.weights or None,
+            kv=state.kv_dtype or None,
+            activations=state.activations,
+            allow_fallback=bool(state.fallback),
+        ),
         "engine": state.engine,
         "kv_reread": state.kv_reread,
     }
@@ -262,7 +267,12 @@ def _axes(state: State) -> dict[str, Any]:
     """The same as axes of a sweep."""
     nouns = _arguments(state, without=("parallelism", "routing", "dtypes"))
     numbers = {name: getattr(state, name) for name in ("tp", "ep", "pp", "dp", "persistence", "stickiness")}
-    formats = {"weights": state.weights or None, "kv_dtype": state.kv_dtype or None}
+    formats = {
+        "weights": state.weights or None,
+        "kv_dtype": state.kv_dtype or None,
+        "activations": state.activations,
+        "allow_dtype_fallback": bool(state.fallback),
+    }
     return nouns | numbers | formats | {"popularity_cv": state.popularity_cv, "context": state.context}
 
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import attrs
 import flask
-from dash import ClientsideFunction, Dash, Input, Output, dcc, html, no_update
+from dash import ClientsideFunction, Dash, Input, Output, ctx, dcc, html, no_update
 from dash import State as Unwatched
 from werkzeug.serving import make_server
 
@@ -90,22 +90,9 @@ def _add_callbacks(app: Dash) -> None:
     )(show_answer)
     app.callback(
         Output("download", "data"),
-        Input("save-csv", "n_clicks"),
-        Unwatched("state", "data"),
+        {"clicks": [Input(button, "n_clicks") for button in FILES], "state": Unwatched("state", "data")},
         prevent_initial_call=True,
-    )(save_csv)
-    app.callback(
-        Output("download", "data", allow_duplicate=True),
-        Input("save-html", "n_clicks"),
-        Unwatched("state", "data"),
-        prevent_initial_call=True,
-    )(save_html)
-    app.callback(
-        Output("download", "data", allow_duplicate=True),
-        Input("save-settings", "n_clicks"),
-        Unwatched("state", "data"),
-        prevent_initial_call=True,
-    )(save_settings)
+    )(save)
     _add_clientside(app)
 
 
@@ -221,22 +208,21 @@ def _items(sentences: tuple[str, ...]) -> list[Any]:
     return [html.Li(sentence[:1].upper() + sentence[1:]) for sentence in sentences]
 
 
-def save_csv(_: int, state: dict[str, Any]) -> Any:
-    """The curve over batch as a file."""
+#: What the buttons keep: the ending of the file, and what writes it.
+FILES: dict[str, tuple[str, Callable[[Answer], str]]] = {
+    "save-csv": ("csv", Answer.csv),
+    "save-html": ("html", Answer.html),
+    "save-settings": ("txt", Answer.settings_text),
+}
+
+
+def save(clicks: list[int], state: dict[str, Any] | None) -> Any:
+    """The file of the button pressed, once there is an answer to keep."""
+    if state is None:
+        return no_update
+    ending, write = FILES[ctx.triggered_id]
     answer = Answer.of(State.of(state))
-    return dcc.send_string(answer.csv(), f"{_slug(answer)}.csv")
-
-
-def save_html(_: int, state: dict[str, Any]) -> Any:
-    """The figures as a page of their own."""
-    answer = Answer.of(State.of(state))
-    return dcc.send_string(answer.html(), f"{_slug(answer)}.html")
-
-
-def save_settings(_: int, state: dict[str, Any]) -> Any:
-    """The settings of every engine as a text file."""
-    answer = Answer.of(State.of(state))
-    return dcc.send_string(answer.settings_text(), f"{_slug(answer)}.txt")
+    return dcc.send_string(write(answer), f"{_slug(answer)}.{ending}")
 
 
 def _slug(answer: Answer) -> str:

@@ -40,6 +40,8 @@ TITLES = {
     "kv_reread": "KV re-reading r",
     "weights": "Weights",
     "kv_dtype": "KV cache",
+    "activations": "Activations",
+    "fallback": "A format the device lacks",
     "engine": "Engine",
 }
 #: Choices that are no symbols.
@@ -53,6 +55,8 @@ WORDS = {
     "engine": "the serving engine whose host times are added to the time of the kernels",
     "weights": "format of the weights of linear layers; as stored is what the config says",
     "kv_dtype": "format of the cache; as stored is what the config says",
+    "activations": "format of activations and of the arithmetic of attention",
+    "fallback": "the next wider format has the same bytes and fewer operations a second",
 }
 #: The symbol that explains a control of another name.
 SYMBOL_OF = {"acceptance_constant": "acceptance", "acceptance_text": "conditional"}

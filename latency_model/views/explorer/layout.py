@@ -17,7 +17,7 @@ from latency_model.views.emit import TITLES as ENGINE_TITLES
 from latency_model.views.explorer.answer import FIGURES, machine
 from latency_model.views.explorer.controls import TITLES, control_values, explanation
 from latency_model.views.explorer.presets import presets
-from latency_model.views.explorer.state import DRAFTERS, LIMITS, UPLOADED, State
+from latency_model.views.explorer.state import ACTIVATIONS, DRAFTERS, FALLBACKS, LIMITS, UPLOADED, State
 from latency_model.views.figures.style import THEMES, template
 
 __all__ = ["page"]
@@ -253,6 +253,8 @@ def _formats() -> list[Any]:
     return [
         _dropdown("weights", [stored, *(Choice(name, name) for name in FORMATS)]),
         _dropdown("kv_dtype", [stored, *(Choice(name, name) for name in DTYPES)]),
+        _dropdown("activations", [Choice(name, name) for name in ACTIVATIONS]),
+        _dropdown("fallback", [Choice(title, name) for name, title in FALLBACKS.items()]),
         _dropdown("engine", engines),
         _slider("kv_reread"),
     ]

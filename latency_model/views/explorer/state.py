@@ -24,7 +24,7 @@ from latency_model.specs.quantization import FORMATS
 from latency_model.specs.routing import Routing
 from latency_model.views.explorer.presets import presets
 
-__all__ = ["DRAFTERS", "LARGEST_UPLOAD", "LIMITS", "PRESET", "UPLOADED", "State"]
+__all__ = ["ACTIVATIONS", "DRAFTERS", "FALLBACKS", "LARGEST_UPLOAD", "LIMITS", "PRESET", "UPLOADED", "State"]
 
 #: What ``model`` or ``hardware`` is when the reader brought a file.
 UPLOADED = "uploaded"
@@ -45,6 +45,10 @@ DRAFTERS = {
     "parallel": "Block drafter",
     "self": "The target itself",
 }
+
+ACTIVATIONS = ("bf16", "fp16", "fp32")
+#: What happens where the device lacks the arithmetic of a format.
+FALLBACKS = {"": "is an error", "wider": "next wider format"}
 
 
 def _among(what: str, names: Callable[[], Collection[str]]) -> Callable[[object], str]:
@@ -137,6 +141,8 @@ READERS: dict[str, Callable[[object], Any]] = {
     "draft_length": _length,
     "weights": _among("weight format", lambda: ("", *FORMATS)),
     "kv_dtype": _among("KV-cache format", lambda: ("", *DTYPES)),
+    "activations": _among("activation format", lambda: ACTIVATIONS),
+    "fallback": _among("fallback", lambda: FALLBACKS),
     "engine": _among("engine", engine_names),
     "persistence": _share("routing persistence"),
     "stickiness": _share("routing stickiness"),
@@ -163,8 +169,8 @@ class State:
         The point looked at [1], [token], [token]; no draft length means the best.
     tp, ep, pp, dp : int
         Ranks [1].
-    weights, kv_dtype : str
-        Number formats; empty is as stored.
+    weights, kv_dtype, activations, fallback : str
+        Number formats, empty is as stored; and whether the next wider one stands in where the device lacks one.
     engine : str
         Whose host times are added.
     persistence, stickiness, popularity_cv, kv_reread : float
@@ -198,6 +204,8 @@ class State:
     dp: int = 1
     weights: str = ""
     kv_dtype: str = ""
+    activations: str = "bf16"
+    fallback: str = ""
     engine: str = "vllm"
     persistence: float = Routing().persistence
     stickiness: float = Routing().stickiness
