@@ -42,13 +42,15 @@ TIME_TOLERANCE = 0.03
 
 @frozen
 class Work:
-    """One operation: how it runs, how many kernels it launches, FLOPs and bytes, arithmetic."""
+    """One operation: how it runs, kernels it launches, FLOPs, bytes, arithmetic, and what runs beside the products."""
 
     kind: str
     kernels: float
     flops: float
     traffic: float
     dtype: str = "bf16"
+    exponentials: float = 0.0
+    alone: float = 0.0  # FLOPs of the piece one core does last
 
 
 @frozen
@@ -64,12 +66,14 @@ def machine() -> lm.HardwareProfile:
 
 
 @cache
-def rates(kind: str, dtype: str) -> tuple[float, float, float, float]:
-    """FLOP/s and B/s a kernel reaches, seconds a launch, and the sharpness of the corner."""
+def rates(kind: str, dtype: str) -> tuple[float, float, float, float, float, float]:
+    """FLOP/s, exp/s and B/s a kernel reaches, seconds a launch, sharpness of the corner, cores that wait at the end."""
     block = machine().efficiency(kind, dtype)
     compute = block.compute * machine().peak_flops(dtype).value
     launch = block.overhead * host("launch_share")
-    return compute, block.memory * machine().memory_bandwidth.value, launch, block.sharpness
+    exponentials = block.compute * machine().exponentials.value
+    waiting = block.tail * machine().cores
+    return compute, exponentials, block.memory * machine().memory_bandwidth.value, launch, block.sharpness, waiting
 
 
 @cache
@@ -79,8 +83,9 @@ def host(part: str) -> float:
 
 def seconds(work: Work) -> float:
     """Launches plus the p-norm of the two roofline terms."""
-    flop_rate, byte_rate, launch, sharpness = rates(work.kind, work.dtype)
-    compute, memory = work.flops / flop_rate, work.traffic / byte_rate
+    flop_rate, exponential_rate, byte_rate, launch, sharpness, waiting = rates(work.kind, work.dtype)
+    compute = (work.flops + waiting * work.alone) / flop_rate + work.exponentials / exponential_rate
+    memory = work.traffic / byte_rate
     slow, fast = max(compute, memory), min(compute, memory)
     if math.isinf(sharpness):
         return work.kernels * launch + slow
@@ -107,10 +112,16 @@ def target(works: list[Work], layers: int) -> Total:
 def matrix(
     rows: float, inputs: int, outputs: int, *, kernels: float = 1.0, bits: float = 16.0, dtype: str = "bf16"
 ) -> Work:
-    """A GEMM: weights read once, inputs read, outputs written."""
+    """A GEMM in tiles of 128: weights read once, inputs read, outputs written."""
     flops = 2.0 * rows * inputs * outputs
-    traffic = inputs * outputs * bits / 8.0 + rows * (inputs + outputs) * BYTES
-    return Work("gemm", kernels, flops, traffic, dtype)
+    width = 1.0 if dtype == "fp8" else BYTES
+    traffic = inputs * outputs * bits / 8.0 + rows * (inputs * width + outputs * BYTES)
+    return Work("gemm", kernels, flops, traffic, dtype, alone=2.0 * 128 * 128 * inputs)
+
+
+def eight_bits(rows: float, inputs: int, outputs: int, **stored: Any) -> list[Work]:
+    """A GEMM in fp8: before it inputs are read for their scale, read again, and written in one byte."""
+    return [matrix(rows, inputs, outputs, **stored), Work("quantise", 0, 0.0, rows * inputs * (2 * BYTES + 1), "fp8")]
 
 
 def moved(rows: float, elements: int, kernels: int) -> Work:
@@ -136,7 +147,8 @@ def grouped_attention(
     cache = batch * cached * 2 * kv_heads * dim * BYTES
     new = batch * tokens * 2 * kv_heads * dim * BYTES
     queries = 2 * batch * tokens * heads * dim * BYTES
-    return Work("attention_decode", 1, 4.0 * batch * pairs * heads * dim, cache + new + queries)
+    flops = 4.0 * batch * pairs * heads * dim
+    return Work("attention_decode", 1, flops, cache + new + queries, exponentials=batch * pairs * heads)
 
 
 def latent_attention(batch: int, tokens: int, context: int, heads: int, rank: int, rope: int) -> Work:
@@ -144,7 +156,8 @@ def latent_attention(batch: int, tokens: int, context: int, heads: int, rank: in
     pairs = attended(tokens, context, None)
     cache = batch * (context + tokens) * (rank + rope) * BYTES
     queries = batch * tokens * heads * (rank + rope + rank) * BYTES
-    return Work("attention_decode", 1, 2.0 * batch * pairs * heads * (2 * rank + rope), cache + queries)
+    flops = 2.0 * batch * pairs * heads * (2 * rank + rope)
+    return Work("attention_decode", 1, flops, cache + queries, exponentials=batch * pairs * heads)
 
 
 def missed(tokens: int, experts: int, top_k: int, persistence: float, stickiness: float) -> float:
@@ -190,11 +203,13 @@ def router(rows: float, hidden: int, experts: int) -> Work:
 
 
 def dense_block(rows: float, hidden: int, width: int, bits: float = 16.0, dtype: str = "bf16") -> list[Work]:
-    return [
-        matrix(rows, hidden, 2 * width, bits=bits, dtype=dtype),
-        moved(rows, 3 * width, kernels=1),
-        matrix(rows, width, hidden, bits=bits, dtype=dtype),
-    ]
+    if dtype == "fp8":
+        first, second = (
+            eight_bits(rows, *shape, bits=bits, dtype=dtype) for shape in ((hidden, 2 * width), (width, hidden))
+        )
+    else:
+        first, second = ([matrix(rows, *shape, bits=bits)] for shape in ((hidden, 2 * width), (width, hidden)))
+    return [*first, moved(rows, 3 * width, kernels=1), *second]
 
 
 def grouped_block(
@@ -243,12 +258,12 @@ def deepseek_v3(batch: int, tokens: int, context: int, routing: tuple[float, flo
     stored = {"bits": 8.0 + 32.0 / 128**2, "dtype": "fp8"}  # one fp32 scale per 128 x 128 weights
     attention = [
         moved(rows, 2 * 4 * 7168, kernels=2),
-        matrix(rows, 7168, query + rank + rope, **stored),
-        matrix(rows, query, heads * (nope + rope), **stored),
+        *eight_bits(rows, 7168, query + rank + rope, **stored),
+        *eight_bits(rows, query, heads * (nope + rope), **stored),
         matrix(rows, rank, heads * (nope + 128), kernels=2),  # absorbed into queries and outputs, in 16 bits
         moved(rows, 2 * (heads * rope + rope), kernels=1),
         latent_attention(batch, tokens, context, heads, rank, rope),
-        matrix(rows, heads * 128, 7168, **stored),
+        *eight_bits(rows, heads * 128, 7168, **stored),
     ]
     experts = routed_experts(batch, tokens, 256, 8, 7168, 2048, routing, **stored)
     works = ends(rows, 7168, 129280)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import latency_model as lm
 from latency_model.errors import InputError
 from latency_model.evidence.fit import Bounds, Constants, Errors, Work, fit_constants, fit_rows, kept_aside, work_of
-from latency_model.evidence.refit import efficiency_of, with_blocks
+from latency_model.evidence.refit import efficiency_of, rounding_of, with_blocks
 from latency_model.evidence.silicon import Rows, power_law_load, tables
 from latency_model.evidence.silicon.attention import _counts as attention_counts
 from latency_model.evidence.silicon.gemm import matrix_bytes
@@ -48,6 +48,23 @@ def test_a_message_fit_finds_latency_bandwidth_and_sharpness():
     work = attrs.evolve(work, seconds=work.predict(true))
     found = fit_constants(work, Bounds(sharpness=(0.3, 3.0)))
     assert (found.memory, found.overhead, found.sharpness) == pytest.approx((0.7, 5e-6, 0.6), rel=0.02)
+
+
+@given(tail=st.floats(0.05, 5.0), quantise=st.floats(0.1, 1.5))
+def test_a_fit_finds_last_pieces_and_the_pass_that_rounds(tail, quantise):
+    true = attrs.evolve(TRUE, tail=tail, quantise=quantise)
+    rng = np.random.default_rng(1)
+    work = attrs.evolve(
+        synthetic(count=800), piece=10 ** rng.uniform(-7, -4, 800), rounded=10 ** rng.uniform(-7, -4, 800)
+    )
+    found = fit_constants(attrs.evolve(work, seconds=work.predict(true)), Bounds())
+    for name in ("compute", "memory", "overhead", "sharpness", "tail", "quantise"):
+        assert getattr(found, name) == pytest.approx(getattr(true, name), rel=0.03)
+
+
+def test_rows_without_a_last_piece_do_not_tell_one():
+    found = fit_constants(synthetic(), Bounds())
+    assert (found.tail, found.quantise) == (0.0, 1.0)
 
 
 def test_outliers_hardly_move_a_fit():
@@ -177,6 +194,34 @@ def test_a_matrix_is_counted_as_a_step_counts_it():
     assert 32 * 2 * 7 * n * k == pytest.approx(float(row["flops"]))
     traffic = matrix_bytes("bf16", np.array([k]), np.array([n]))[0] + 7 * (n + k) * 2
     assert 32 * traffic == pytest.approx(float(row["traffic_bytes"]))
+
+
+def test_what_a_fit_adds_to_a_product_a_step_adds_too(monkeypatch):
+    """Last pieces and rounding: a fit of fp8 rows predicts those rows as the step model prices their product."""
+    monkeypatch.setattr("latency_model.evidence.refit.package_version", lambda: "0.12.0")
+    rng = np.random.default_rng(2)
+    n, k = 4096.0, 14336.0
+    m = np.geomspace(1, 8192, 300).round()
+    h100 = lm.load_hardware("h100-sxm")
+    true = attrs.evolve(TRUE, tail=0.3, quantise=0.5)
+    rows = attrs.evolve(
+        rows_of(synthetic(count=300)),
+        dtype="fp8",
+        flops=2.0 * m * n * k,
+        traffic=matrix_bytes("fp8", np.array([k]), np.array([n]))[0] + m * (k + 2.0 * n),
+        piece=np.full(300, 2.0 * 128**2 * k),
+        rounded=m * k * 5.0,
+    )
+    made = work_of(rows).predict(true)
+    fit = fit_rows(attrs.evolve(rows, seconds=made * np.exp(0.001 * rng.standard_normal(300))), Bounds())
+    blocks = {("gemm", "fp8"): efficiency_of(fit), ("quantise", "fp8"): rounding_of(fit)}
+    mine = attrs.evolve(h100, efficiencies={**h100.efficiencies, **blocks})
+    cost = lm.step_cost("Meta-Llama-3.1-8B", mine, batch=m, context=0, dtypes="fp8", engine="none")
+    components = [component for _, component in cost.operations()]
+    place = next(i for i, component in enumerate(components) if component.operation.name == "down")
+    product, rounding = components[place : place + 2]
+    assert rounding.operation.name == "quantise"
+    np.testing.assert_allclose((product.time() + rounding.time()) / 32, made, rtol=0.01)
 
 
 def test_experts_are_counted_as_a_step_counts_them():

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import latency_model as lm
 from latency_model.costs import grid
 from latency_model.costs.mixers import visible_pairs
+from latency_model.costs.step import Component
 from latency_model.specs.model import DenseMLP, Layer, Matrix, MoE, Projection
 
 DENSE, MOE, LATENT, WINDOWED, HYBRID = (
@@ -56,7 +57,7 @@ def test_more_work_never_takes_less_time(model: str, batch: int, tokens: int, co
 @given(batch=batches, tokens=fed, context=contexts)
 def test_time_lies_between_each_bound_and_their_sum(batch: int, tokens: int, context: int) -> None:
     for _, component in step(MOE, batch=batch, tokens_per_sequence=tokens, context=context).operations():
-        compute = component.operation.flops / component.peak_flops
+        compute = component.work / component.peak_flops
         memory = component.operation.traffic / component.bandwidth
         once = component.time() / component.repeats - component.overhead
         assert once >= max(compute, memory) * (1 - 1e-12)
@@ -98,6 +99,7 @@ def test_a_machine_twice_as_fast_halves_everything_but_overheads() -> None:
         slow,
         peaks=twice,
         memory_bandwidth=attrs.evolve(slow.memory_bandwidth, value=2 * slow.memory_bandwidth.value),
+        exponentials=attrs.evolve(slow.exponentials, value=2 * slow.exponentials.value),
     )
     points = {"batch": [1, 32, 512], "tokens_per_sequence": 4, "context": 3000}
     terms_slow, terms_fast = step(MOE, slow, **points).terms(), step(MOE, fast, **points).terms()
@@ -119,6 +121,58 @@ def test_an_engine_that_hides_launches_changes_nothing_else(share: float) -> Non
         np.testing.assert_allclose(after[name], kept * seconds, rtol=1e-9)
     scaled = step(MOE, engine=whole, **points).scaled_time({("engine", "launch_share"): share})
     np.testing.assert_allclose(scaled, step(MOE, engine=part, **points).time, rtol=1e-12)
+
+
+def attention(cost: lm.StepCost) -> Component:
+    return next(component for _, component in cost.operations() if component.operation.name == "attention")
+
+
+@pytest.mark.parametrize("prefill", [False, True])
+def test_a_softmax_costs_time_and_no_flops(prefill: bool) -> None:
+    """One exponential for each score: as many FLOPs as a head of 128 has, over 512 of its products, on an H100."""
+    slow = lm.load_hardware("h100-sxm")
+    fast = attrs.evolve(slow, exponentials=attrs.evolve(slow.exponentials, value=1e30))
+    points = {"batch": 4, "tokens_per_sequence": 2000, "context": 0, "prefill": prefill}
+    with_softmax, without = step(DENSE, slow, **points), step(DENSE, fast, **points)
+    np.testing.assert_array_equal(with_softmax.flops, without.flops)
+    ratio = attention(without).peak_flops / attention(with_softmax).peak_flops
+    each = slow.peak_flops("bf16").value / slow.exponentials.value
+    assert ratio == pytest.approx(1.0 + each / 512.0, rel=1e-6)
+    assert with_softmax.time > without.time
+
+
+def test_the_last_piece_costs_what_one_core_needs_for_it() -> None:
+    h100 = lm.load_hardware("h100-sxm")
+    for operation, name, piece in (
+        ("gemm", "down", 2 * 128 * 128 * 14336),
+        ("attention_prefill", "attention", 4 * 128 * 128 * 3000),
+    ):
+        block = attrs.evolve(h100.efficiency(operation, "bf16"), sharpness=1.0, tail=0.0)
+        times = []
+        for tail in (0.0, 0.5):
+            blocks = {**h100.efficiencies, (operation, "bf16"): attrs.evolve(block, tail=tail)}
+            cost = step(
+                DENSE,
+                attrs.evolve(h100, efficiencies=blocks),
+                tokens_per_sequence=3000,
+                context=0,
+                prefill=True,
+                engine="none",
+            )
+            component = next(c for _, c in cost.operations() if c.operation.name == name)
+            times.append(component.time())
+        extra = 32 * 0.5 * 132 * piece / component.peak_flops
+        assert float(times[1] - times[0]) == pytest.approx(extra, rel=1e-9)
+
+
+def test_rounding_to_fp8_reads_twice_and_writes_once() -> None:
+    rows = {row["name"]: row for row in step(DENSE, dtypes="fp8", batch=8, context=100).table}
+    inputs = 32 * (4096 + 4096 + 4096 + 14336)
+    assert float(rows["quantise"]["traffic_bytes"]) == 8 * inputs * 5
+    assert float(rows["quantise"]["flops"]) == 0.0
+    for hardware in ("h100-sxm", "a100-sxm-80gb"):
+        formats = {"weights": "bf16" if hardware == "h100-sxm" else "fp8", "allow_fallback": True}
+        assert "quantise" not in {row["name"] for row in step(DENSE, hardware, dtypes=formats).table}
 
 
 def test_flops_and_bytes_of_a_dense_step_by_hand() -> None:
@@ -257,7 +311,7 @@ def test_moe_layer_time_against_distinct_experts_as_measured() -> None:
 
     batch = np.arange(1, 17)
     routing = lm.Routing.uniform()
-    cost = step(MOE, batch=batch, context=1024, routing=routing)
+    cost = step(MOE, batch=batch, context=1024, routing=routing, engine="none")  # timed alone: whole launches
     layer = sum(row["time_s"] for row in cost.table if row["name"] in ("routed experts", "router")) / 48
     experts = distinct_experts(128, 8, 1, batch)
     slope, level = np.polyfit(experts, layer * 1e6, 1)

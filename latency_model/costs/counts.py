@@ -16,6 +16,7 @@ from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 
 from latency_model.formulas.parallel import busiest_rank_experts, rank_imbalance
+from latency_model.specs.dtypes import dtype_bytes
 from latency_model.specs.model import (
     VECTOR_BYTES,
     Attention,
@@ -33,15 +34,19 @@ from latency_model.specs.quantization import weight_format
 from latency_model.specs.routing import Routing
 
 __all__ = [
+    "TILE",
     "Operation",
     "expert_operations",
-    "projection_operation",
+    "projection_operations",
     "rank_draft_bytes",
     "rank_weight_bytes",
     "token_operations",
 ]
 
 FloatArray = NDArray[np.floating[Any]]
+
+#: Rows and columns of the output one core computes at a time; kernels differ, and their constant ``tail`` absorbs it.
+TILE = 128
 
 #: The projection of latent attention that decoding absorbs into queries and outputs.
 ABSORBED = "latent_up"
@@ -63,6 +68,10 @@ class Operation:
         Number format of its arithmetic.
     flops, traffic : ndarray
         FLOPs [FLOP] and bytes [B] of ONE execution; for communication ``traffic`` is what crosses the link.
+    exponentials : float
+        Exponentials beside each FLOP [1/FLOP]: those of a softmax run on units of their own.
+    piece : ndarray
+        FLOPs of the longest piece of one execution that one core has to do alone [FLOP].
     kernels : float
         Launches of one execution [1].
     repeats : int
@@ -75,6 +84,8 @@ class Operation:
     dtype: str
     flops: FloatArray = field(converter=np.asarray)
     traffic: FloatArray = field(converter=np.asarray)
+    exponentials: float = 0.0
+    piece: FloatArray = field(default=0.0, converter=np.asarray)
     kernels: float = 1.0
     repeats: int = 1
 
@@ -112,7 +123,7 @@ def token_operations(
         traffic=2.0 * tokens * model.hidden_size * width,
     )
     head = Projection(name="lm_head", matrices=(model.head,))
-    yield projection_operation(head, sampled, parallelism=parallelism, dtypes=dtypes, kv_heads=None)
+    yield from projection_operations(head, sampled, parallelism=parallelism, dtypes=dtypes, kv_heads=None)
     if parallelism.pp > 1:
         hop = tokens * model.hidden_size * width
         yield _communication("pipeline hop", "p2p", hop, parallelism.pp - 1, dtypes)
@@ -123,8 +134,8 @@ def _layer_token_operations(
 ) -> Iterator[Operation]:
     """Matrix products, element-wise work and all-reduces of ``count`` equal layers."""
 
-    def product(projection: Projection, kernels: float = 1.0) -> Operation:
-        return projection_operation(
+    def product(projection: Projection, kernels: float = 1.0) -> Iterator[Operation]:
+        return projection_operations(
             projection,
             tokens,
             parallelism=parallelism,
@@ -140,16 +151,16 @@ def _layer_token_operations(
     if mixer is not None:
         for projection in mixer.projections:
             absorbed = isinstance(mixer, LatentAttention) and projection.name == ABSORBED
-            yield product(_unpacked(projection, dtypes), kernels=2.0) if absorbed else product(projection)
+            yield from product(_unpacked(projection, dtypes), kernels=2.0) if absorbed else product(projection)
         if isinstance(mixer, LatentAttention) and mixer.indexer is not None:
-            yield from (product(projection) for projection in mixer.indexer.projections)
+            for projection in mixer.indexer.projections:
+                yield from product(projection)
     for block in blocks:
         if isinstance(block, MoE):
             # Its launch is part of the overhead of the fused MoE layer.
-            yield product(block.router, kernels=0.0)
-            yield from (product(projection) for projection in block.shared)
-        else:
-            yield from (product(projection) for projection in block.projections)
+            yield from product(block.router, kernels=0.0)
+        for projection in block.shared if isinstance(block, MoE) else block.projections:
+            yield from product(projection)
     yield _elementwise(layer, count, hidden, tokens, parallelism, dtypes)
     if parallelism.tp > 1:
         message = tokens * hidden * dtypes.activation_bytes
@@ -169,7 +180,7 @@ def _unpacked(projection: Projection, dtypes: DTypes) -> Projection:
     return evolve(projection, matrices=tuple(evolve(matrix, format=format_) for matrix in projection.matrices))
 
 
-def projection_operation(
+def projection_operations(
     projection: Projection,
     tokens: FloatArray,
     *,
@@ -178,25 +189,41 @@ def projection_operation(
     kv_heads: int | None,
     repeats: int = 1,
     kernels: float = 1.0,
-) -> Operation:
-    """One fused matrix product of ``tokens`` rows on one rank: F = 2·t·in·out, M = weights + t·(in + out)·b.
+) -> Iterator[Operation]:
+    """One fused matrix product of ``tokens`` rows on one rank: F = 2·t·in·out, M = weights + t·(in·b_in + out·b).
 
-    equations.md section 2 (standard GEMM count); matrices of a projection read the same input once.
+    equations.md section 2 (standard GEMM count); matrices of a projection read the same input once.  Where the product
+    is in a narrower format than the activations, a pass before it reads them for their scale, reads them again and
+    writes them rounded: M = t·in·(2b + b_in).
     """
-    weights, products, moved = _rank_projection(projection, parallelism.tp, kv_heads)
-    return Operation(
+    weights, products, inputs, outputs = _rank_projection(projection, parallelism.tp, kv_heads)
+    dtype, width = dtypes.arithmetic(projection.matrices[0].format), dtypes.activation_bytes
+    narrow = min(dtype_bytes(dtype), width)
+    yield Operation(
         name=projection.name,
         group="weights",
         kind="gemm",
-        dtype=dtypes.arithmetic(projection.matrices[0].format),
+        dtype=dtype,
         flops=2.0 * tokens * products,
-        traffic=weights + tokens * moved * dtypes.activation_bytes,
+        traffic=weights + tokens * (inputs * narrow + outputs * width),
+        piece=2.0 * TILE**2 * inputs,
         kernels=kernels,
         repeats=repeats,
     )
+    if narrow < width:
+        yield Operation(
+            name="quantise",
+            group="activations",
+            kind="quantise",
+            dtype=dtype,
+            flops=np.zeros_like(tokens),
+            traffic=tokens * inputs * (2.0 * width + narrow),
+            kernels=0.0,  # timed with the product
+            repeats=repeats,
+        )
 
 
-def _rank_projection(projection: Projection, tp: int, kv_heads: int | None) -> tuple[float, int, int]:
+def _rank_projection(projection: Projection, tp: int, kv_heads: int | None) -> tuple[float, int, int, int]:
     """Weight bytes, multiplications per token, and elements read and written per token on one rank."""
     shapes = [_rank_shape(matrix, tp, kv_heads) for matrix in projection.matrices]
     weights = sum(
@@ -204,7 +231,7 @@ def _rank_projection(projection: Projection, tp: int, kv_heads: int | None) -> t
         for matrix, (inputs, outputs) in zip(projection.matrices, shapes, strict=True)
     )
     products = sum(inputs * outputs for inputs, outputs in shapes)
-    return weights, products, shapes[0][0] + sum(outputs for _, outputs in shapes)
+    return weights, products, shapes[0][0], sum(outputs for _, outputs in shapes)
 
 
 def _rank_shape(matrix: Matrix, tp: int, kv_heads: int | None) -> tuple[int, int]:
@@ -336,14 +363,14 @@ def expert_operations(
             touched = busiest_rank_experts(touched, block.num_experts, ep)
             visits = visits * np.minimum(rank_imbalance(routing.popularity_cv, block.num_experts, ep, visits), ep)
         shares = [_rank_projection(projection, parallelism.expert_tp, None) for projection in block.expert]
-        weights, products, moved = (sum(column) for column in zip(*shares, strict=True))
+        weights, products, read, written = (sum(column) for column in zip(*shares, strict=True))
         yield Operation(
             name="routed experts",
             group="experts",
             kind="moe",
             dtype=dtypes.arithmetic(block.expert[0].matrices[0].format),
             flops=2.0 * visits * products,
-            traffic=touched * weights + visits * moved * dtypes.activation_bytes,
+            traffic=touched * weights + visits * (read + written) * dtypes.activation_bytes,
             repeats=count,
         )
         if parallelism.dp > 1:

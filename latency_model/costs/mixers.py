@@ -9,7 +9,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from latency_model.costs.counts import Operation
+from latency_model.costs.counts import TILE, Operation
 from latency_model.specs.dtypes import dtype_bytes
 from latency_model.specs.model import Attention, Indexer, LatentAttention, ModelArchitecture, RecurrentMixer
 from latency_model.specs.parallelism import Parallelism
@@ -99,8 +99,18 @@ def _attention(mixer: Attention, count: int, fed: _Fed) -> Operation:
         dtype=fed.dtypes.activations,
         flops=fed.batch * (2.0 * heads * width) * visible_pairs(fed.tokens, fed.context, mixer.window),
         traffic=fed.batch * (fed.rereads * (seen * stored) + (written + activations)),
+        exponentials=1.0 / (2.0 * width),
+        piece=_longest_piece(width, mixer.window, fed),
         repeats=count,
     )
+
+
+def _longest_piece(width: int, window: float | None, fed: _Fed) -> FloatArray | float:
+    """FLOPs of the last tile of queries of one head over all keys it sees; decoding splits the keys instead."""
+    if not fed.prefill:
+        return 0.0
+    keys = fed.context + fed.tokens
+    return 2.0 * TILE * width * (keys if window is None else np.minimum(keys, window))
 
 
 def _latent_attention(mixer: LatentAttention, count: int, fed: _Fed) -> Iterator[Operation]:
@@ -123,6 +133,8 @@ def _latent_attention(mixer: LatentAttention, count: int, fed: _Fed) -> Iterator
         dtype=fed.dtypes.activations,
         flops=fed.batch * (2.0 * heads * width) * visible_pairs(fed.tokens, fed.context, chosen),
         traffic=fed.batch * (reads * stored + (fed.tokens * stored + activations)),
+        exponentials=1.0 / (2.0 * width),
+        piece=_longest_piece(width, chosen, fed),
         repeats=count,
     )
     if indexer is not None and indexer.heads:  # one that reuses an earlier choice scores nothing

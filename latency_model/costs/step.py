@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 from numpy.typing import ArrayLike, NDArray
 
 from latency_model.costs.counts import Operation, expert_operations, token_operations
@@ -77,6 +77,7 @@ COMPUTE_TERMS = {
 class Component:
     """An operation with the rates it reaches on the machine: enough to time it, scaled or not.
 
+    ``work`` is what the roofline divides by ``peak_flops``: the FLOPs, and those at the end that cannot be shared.
     ``peak_flops`` and ``bandwidth`` are achieved rates [FLOP/s], [B/s]; ``overhead`` [s] is what the engine leaves of
     the fixed time of all its kernels.
     For communication the latency takes the place of the compute term (the smooth maximum of equations.md
@@ -84,6 +85,7 @@ class Component:
     """
 
     operation: Operation
+    work: FloatArray
     peak_flops: float
     bandwidth: float
     overhead: float
@@ -110,7 +112,7 @@ class Component:
         if scales and not self._touched(scales):
             return self._plain_time
         once = roofline_time(
-            self.operation.flops,
+            self.work,
             self.operation.traffic,
             peak_flops=self.peak_flops / self._factor(scales, "compute"),
             bandwidth=self.bandwidth / self._factor(scales, "memory"),
@@ -124,7 +126,7 @@ class Component:
 
         The p-norm's share of each term is its p-th power, so the split is smooth in every argument.
         """
-        compute = np.asarray(self.operation.flops / self.peak_flops)
+        compute = np.asarray(self.work / self.peak_flops)
         memory = np.asarray(self.operation.traffic / self.bandwidth)
         total = self.time()
         launches = self.repeats * self.overhead
@@ -183,7 +185,7 @@ class StepCost:
     parts : tuple of Part
         Operations grouped by what they depend on.
     host_times : mapping of str to float
-        Host seconds of the step by what they are paid for: ``per_step`` and, for all layers, ``per_layer`` [s].
+        Host seconds of the step by what they are paid for, the engine's ``STEP_TIMES`` [s].
     shape : tuple of int
         Broadcast shape of batch, tokens and context.
     setting : Setting
@@ -283,8 +285,7 @@ class StepCost:
             )
             row["executions"] += component.repeats
             row["kernels"] += component.repeats * operation.kernels
-            if operation.group != "communication":  # whose latency stands in place of work
-                row["flops"] = row["flops"] + part.spread(component.repeats * operation.flops)
+            row["flops"] = row["flops"] + part.spread(component.repeats * operation.flops)
             row["traffic_bytes"] = row["traffic_bytes"] + part.spread(component.repeats * operation.traffic)
             row["time_s"] = row["time_s"] + part.spread(component.time())
             for term, seconds in component.terms().items():
@@ -293,6 +294,17 @@ class StepCost:
             row["bound"] = _bound(row.pop("terms"), self.shape)
             row["share"] = row["time_s"] / self.time
         return [*rows.values(), host_row("engine", np.full(self.shape, self.engine_time), self.time)]
+
+
+def step_host_times(setting: Setting) -> HostTimes:
+    """Host seconds of a step by what they are paid for: once, for ranks that wait, for layers, for routing [s]."""
+    counts = {
+        "per_step": 1.0,
+        "per_step_doubling": setting.parallelism.doublings,
+        "per_layer": len(setting.model.layers),
+        "per_moe_layer": sum(count for _, count in setting.model.moe_kinds),
+    }
+    return {part: count * getattr(setting.engine, part).value for part, count in counts.items()}
 
 
 def scaled_host_time(times: HostTimes, scales: Scales = NO_SCALES) -> float:
@@ -335,7 +347,12 @@ def _resource(term: str) -> str:
 
 def timed(operations: Iterable[Operation], setting: Setting) -> tuple[Component, ...]:
     """Give each operation the rates its kind and number format reach on the machine."""
-    return tuple(_component(operation, setting) for operation in operations)
+    return tuple(_component(operation, setting) for operation in operations if _runs(operation, setting))
+
+
+def _runs(operation: Operation, setting: Setting) -> bool:
+    """Nothing is rounded to a format in which the device cannot multiply."""
+    return operation.kind != "quantise" or operation.dtype in setting.hardware.peaks
 
 
 def _component(operation: Operation, setting: Setting) -> Component:
@@ -343,7 +360,8 @@ def _component(operation: Operation, setting: Setting) -> Component:
     if kind in COMMUNICATION:
         constants = hardware.efficiency(kind, operation.dtype)
         return Component(
-            operation=evolve(operation, flops=np.full_like(operation.traffic, constants.overhead)),
+            operation=operation,
+            work=np.full_like(operation.traffic, constants.overhead),
             peak_flops=1.0,
             bandwidth=constants.memory * _link_rate(hardware),
             overhead=0.0,
@@ -353,11 +371,29 @@ def _component(operation: Operation, setting: Setting) -> Component:
     constants = hardware.efficiency(kind, peak.dtype)
     return Component(
         operation=operation,
-        peak_flops=constants.compute * peak.value,
+        work=_work(operation, constants.tail, hardware),
+        peak_flops=constants.compute * peak.value / _softmax_factor(operation, peak.value, hardware),
         bandwidth=constants.memory * hardware.memory_bandwidth.value,
         overhead=constants.overhead * operation.kernels * setting.engine.launch_share.value,
         sharpness=constants.sharpness,
     )
+
+
+def _work(operation: Operation, tail: float, hardware: HardwareProfile) -> FloatArray:
+    """FLOPs and those of c last pieces on one of N cores, F + c N F_1: the others have nothing left to do (Graham)."""
+    if tail == 0.0 or hardware.cores is None:
+        return operation.flops
+    return operation.flops + tail * hardware.cores * operation.piece
+
+
+def _softmax_factor(operation: Operation, peak: float, hardware: HardwareProfile) -> float:
+    """How much longer a FLOP takes with its share of exponentials, 1 + x P/X [1].
+
+    Exponentials run at X a second on units of their own, and products wait for them.
+    """
+    if hardware.exponentials is None:
+        return 1.0
+    return 1.0 + operation.exponentials * peak / hardware.exponentials.value
 
 
 def _link_rate(hardware: HardwareProfile) -> float:
@@ -398,11 +434,9 @@ def evaluate(
             dtypes=setting.dtypes,
         )
         parts.append(Part(components=timed(counted, setting)))
-    engine = setting.engine
-    host = {"per_step": engine.per_step.value, "per_layer": engine.per_layer.value * len(setting.model.layers)}
     return StepCost(
         parts=tuple(part for part in parts if part.components),
-        host_times={} if share == "context" else host,
+        host_times={} if share == "context" else step_host_times(setting),
         shape=np.broadcast_shapes(batch.shape, tokens_per_sequence.shape, context.shape),
         setting=setting,
         assumptions=setting.assumptions,

@@ -1,4 +1,4 @@
-"""Fit the four constants of the roofline to measured kernels, score them on rows kept aside, and bound their error.
+"""Fit the constants of the roofline to measured kernels, score them on rows kept aside, and bound their error.
 
 The robust fit minimises a soft-L1 loss of ln(predicted / measured), so that a slow outlier counts no more than it is
 worth.  Every fifth row is kept aside, spread evenly over the table by the golden ratio.
@@ -7,6 +7,7 @@ worth.  Every fifth row is kept aside, spread evenly over the table by the golde
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from attrs import field, frozen
@@ -32,14 +33,25 @@ GOLDEN_RATIO = (math.sqrt(5.0) - 1.0) / 2.0
 COLLECTIVES = ("all_reduce", "all_to_all", "p2p")
 
 
+#: Constants in the order they are fitted, and where a search for them starts; overheads start from the fastest row.
+START = {"compute": 0.6, "memory": 0.7, "overhead": 0.7, "sharpness": 1.5, "tail": 0.3, "quantise": 0.8}
+
+
 @frozen(kw_only=True)
 class Constants:
-    """Fraction of the peak, fraction of the bandwidth, fixed time [s] and sharpness of the corner."""
+    """What an operation makes of a device.
+
+    Fractions of the peak and of the bandwidth, fixed time [s] and sharpness of the corner.  Where there are such rows,
+    also how many longest pieces one core does alone at the end, and the fraction of the bandwidth that rounding inputs
+    reaches.
+    """
 
     compute: float
     memory: float
     overhead: float
     sharpness: float
+    tail: float = 0.0
+    quantise: float = 1.0
 
 
 @frozen(kw_only=True)
@@ -50,51 +62,66 @@ class Bounds:
     memory: tuple[float, float] = (0.02, 1.0)
     overhead: tuple[float, float] = (1e-6, 1e-3)  # [s]
     sharpness: tuple[float, float] = (1.0, 8.0)  # from the sum to what cannot be told from the maximum
+    tail: tuple[float, float] = (1e-3, 20.0)
+    quantise: tuple[float, float] = (0.05, 2.0)  # above 1 where activations stay in the L2 cache
 
 
 @frozen(kw_only=True, eq=False)
 class Work:
     """Rows in seconds at the rates of the datasheet, so that constants are fractions of them."""
 
-    compute: FloatArray  # FLOPs over the peak [s]
+    compute: FloatArray  # FLOPs over the peak, the exponentials beside them over theirs [s]
     memory: FloatArray  # bytes over the bandwidth of the memory, or of the link [s]
     seconds: FloatArray  # measured [s]
+    piece: FloatArray = field(default=0.0, converter=np.asarray)  # what one core does alone, likewise [s]
+    rounded: FloatArray = field(default=0.0, converter=np.asarray)  # bytes of rounding over the bandwidth [s]
     message: bool = False  # a collective: its latency takes the place of the compute term
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Constants these rows can tell."""
+        absent = {"tail": not self.piece.any(), "quantise": not self.rounded.any(), "compute": self.message}
+        return tuple(name for name in START if not absent.get(name, False))
 
     def where(self, mask: NDArray[np.bool_] | NDArray[np.intp]) -> Work:
         """Keep some rows."""
-        return Work(
-            compute=self.compute[mask], memory=self.memory[mask], seconds=self.seconds[mask], message=self.message
-        )
+        arrays = ("compute", "memory", "seconds", "piece", "rounded")
+        kept = {name: np.broadcast_to(getattr(self, name), self.seconds.shape)[mask] for name in arrays}
+        return Work(**kept, message=self.message)
 
     def predict(self, constants: Constants) -> FloatArray:
         """Time of each row, as the step model computes it [s]."""
         if self.message:
             return p_norm(constants.overhead, self.memory / constants.memory, constants.sharpness)
-        return roofline_time(
-            self.compute,
+        product = roofline_time(
+            self.compute + constants.tail * self.piece,
             self.memory,
             peak_flops=constants.compute,
             bandwidth=constants.memory,
             overhead=constants.overhead,
             sharpness=constants.sharpness,
         )
+        return product + self.rounded / constants.quantise
 
     def residuals(self, constants: Constants) -> FloatArray:
         """ln(predicted / measured) [1]."""
         return np.log(self.predict(constants) / self.seconds)
 
     def shares(self, constants: Constants) -> FloatArray:
-        """How much each row's time grows, in logarithms, with 1/compute, 1/memory and overhead [3, rows]."""
-        first = self.compute / constants.compute if not self.message else constants.overhead + 0.0 * self.memory
+        """How much ln(time) of each row grows with those of 1/compute, 1/memory, overhead and 1/quantise [4, rows]."""
+        first = (self.compute + constants.tail * self.piece) / constants.compute
+        if self.message:
+            first = np.full_like(self.memory, constants.overhead)
         second = self.memory / constants.memory
         with np.errstate(divide="ignore", over="ignore"):
             part = 1.0 / (1.0 + (second / first) ** constants.sharpness)
-        fixed = 0.0 if self.message else constants.overhead / self.predict(constants)
-        moving = (1.0 - fixed) * np.stack([part, 1.0 - part])
+        nothing = np.zeros_like(part)
         if self.message:
-            return np.stack([0.0 * part, moving[1], moving[0]])
-        return np.stack([*moving, fixed])
+            return np.stack([nothing, 1.0 - part, part, nothing])
+        total = self.predict(constants)
+        fixed, rounding = constants.overhead / total, self.rounded / constants.quantise / total
+        moving = 1.0 - fixed - rounding
+        return np.stack([moving * part, moving * (1.0 - part), fixed, nothing + rounding])
 
 
 @frozen(kw_only=True)
@@ -121,7 +148,7 @@ class Fit:
     fitted_on: int
     errors: Errors  # on the rows kept aside
     subsets: dict[str, Errors]
-    uncertainty: tuple[float, float, float]  # relative, one sigma: compute, memory, overhead
+    uncertainty: tuple[float, ...]  # relative, one sigma: compute, memory, overhead, quantise
     coverage: float  # share of rows kept aside inside their 80 % interval
     at_bound: tuple[str, ...] = field(default=())  # constants the data push to their bound
 
@@ -147,7 +174,15 @@ def work_of(rows: Rows) -> Work:
             message=True,
         )
     peak = hardware.peak_flops(rows.dtype, allow_fallback=True).value
-    return Work(compute=rows.flops / peak, memory=rows.traffic / hardware.memory_bandwidth.value, seconds=rows.seconds)
+    rate = math.inf if hardware.exponentials is None else hardware.exponentials.value
+    each = (1.0 + rows.exponentials * peak / rate) / peak  # a FLOP with its share of exponentials [s]
+    return Work(
+        compute=rows.flops * each,
+        memory=rows.traffic / hardware.memory_bandwidth.value,
+        piece=(hardware.cores or 0) * rows.piece * each,
+        rounded=rows.rounded / hardware.memory_bandwidth.value,
+        seconds=rows.seconds,
+    )
 
 
 def fit_rows(rows: Rows, bounds: Bounds) -> Fit:
@@ -184,7 +219,7 @@ def fit_rows(rows: Rows, bounds: Bounds) -> Fit:
         subsets=subsets,
         uncertainty=uncertainty,
         coverage=float(np.mean(inside)),
-        at_bound=_at_bound(constants, bounds, work.message),
+        at_bound=_at_bound(constants, bounds, work.names),
     )
 
 
@@ -194,11 +229,13 @@ def fit_constants(work: Work, bounds: Bounds) -> Constants:
 
     if len(work.seconds) > MOST_ROWS:
         work = work.where(np.linspace(0, len(work.seconds) - 1, MOST_ROWS).astype(np.intp))
-    low, high = np.log(np.array(_listed(bounds), dtype=float).T)
-    start = np.log([0.6, 0.7, 0.7 * work.seconds.min(), 1.5])
+    names = work.names
+    low, high = np.log([getattr(bounds, name) for name in names]).T
+    first = START | {"overhead": START["overhead"] * work.seconds.min()}
+    start = np.log([first[name] for name in names])
 
     def residuals(logarithms: FloatArray) -> FloatArray:
-        return work.residuals(_constants(np.exp(logarithms)))
+        return work.residuals(_constants(names, np.exp(logarithms)))
 
     found = least_squares(
         residuals,
@@ -207,20 +244,15 @@ def fit_constants(work: Work, bounds: Bounds) -> Constants:
         loss="soft_l1",
         f_scale=LOSS_SCALE,
     )
-    return _constants([float(f"{value:.{DIGITS}g}") for value in np.exp(found.x)], message=work.message)
+    return _constants(names, [float(f"{value:.{DIGITS}g}") for value in np.exp(found.x)])
 
 
-def _listed(bounds: Bounds) -> list[tuple[float, float]]:
-    return [bounds.compute, bounds.memory, bounds.overhead, bounds.sharpness]
+def _constants(names: Sequence[str], values: Sequence[float] | FloatArray) -> Constants:
+    """Constants with those values; a collective has no fraction of the peak."""
+    return Constants(**{"compute": 1.0} | {name: float(value) for name, value in zip(names, values, strict=True)})
 
 
-def _constants(values: FloatArray | list[float], message: bool = False) -> Constants:
-    compute, memory, overhead, sharpness = (float(value) for value in values)
-    return Constants(compute=1.0 if message else compute, memory=memory, overhead=overhead, sharpness=sharpness)
-
-
-def _at_bound(constants: Constants, bounds: Bounds, message: bool) -> tuple[str, ...]:
-    names = ("compute", "memory", "overhead", "sharpness")[1 if message else 0 :]
+def _at_bound(constants: Constants, bounds: Bounds, names: Sequence[str]) -> tuple[str, ...]:
     return tuple(
         name
         for name in names
@@ -228,8 +260,8 @@ def _at_bound(constants: Constants, bounds: Bounds, message: bool) -> tuple[str,
     )
 
 
-def _uncertainty(work: Work, constants: Constants) -> tuple[float, float, float]:
-    """One sigma of compute, memory and overhead such that 80 % of the fitted rows lie in their 80 % interval.
+def _uncertainty(work: Work, constants: Constants) -> tuple[float, ...]:
+    """One sigma of compute, memory, overhead and quantise such that 80 % of the rows lie in their 80 % interval.
 
     Each part takes the spread of the rows it dominates (the 80 % quantile of |ln error| over 1.28), then all
     are scaled together.  Rows whose time has several parts have narrower intervals, since the parts are independent.
@@ -240,13 +272,11 @@ def _uncertainty(work: Work, constants: Constants) -> tuple[float, float, float]
     for share in shares:
         ruled = share > 0.5
         parts.append(float(np.quantile(error[ruled], 0.8)) / INTERVAL_80 if ruled.sum() >= 50 else everywhere)
-    spread = _spread(work, constants, (parts[0], parts[1], parts[2]))
-    scale = float(np.quantile(error / spread, 0.8)) / INTERVAL_80
-    compute, memory, overhead = (float(f"{max(scale * part, 1e-3):.2g}") for part in parts)
-    return compute, memory, overhead
+    scale = float(np.quantile(error / _spread(work, constants, parts), 0.8)) / INTERVAL_80
+    return tuple(float(f"{max(scale * part, 1e-3):.2g}") for part in parts)
 
 
-def _spread(work: Work, constants: Constants, uncertainty: tuple[float, float, float]) -> FloatArray:
+def _spread(work: Work, constants: Constants, uncertainty: Sequence[float]) -> FloatArray:
     """Standard deviation of ln(time) of each row [1]."""
     deviations: FloatArray = work.shares(constants) * np.array(uncertainty)[:, None]
     return np.asarray(np.sqrt((deviations**2).sum(axis=0)))

@@ -9,6 +9,7 @@ they are up to date.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import re
 import sys
@@ -28,10 +29,10 @@ from latency_model.evidence.served import (
 )
 from latency_model.evidence.served_page import served_lines
 from latency_model.evidence.silicon import DEVICES, ENGINES, READERS, Rows, package_version
-from latency_model.evidence.silicon_page import silicon_page
+from latency_model.evidence.silicon_page import IRREGULAR, silicon_page
 from latency_model.specs.hardware import Efficiency, load_hardware, profiles_directory
 from latency_model.specs.hardware_text import efficiency_text, quantity_text, record_text
-from latency_model.specs.profile import ANY_DTYPE, FitRecord
+from latency_model.specs.profile import ANY_DTYPE, STEP_TIMES, FitRecord
 from latency_model.specs.quantity import Quantity
 
 __all__ = ["bounds_of", "efficiency_of", "fit_everything", "main", "stored_fits", "with_blocks"]
@@ -48,18 +49,21 @@ PACKAGE = "aiconfigurator-core {version} (Apache-2.0), https://github.com/ai-dyn
 UNTOLD = 0.5
 #: An engine gets a block of its own where the common one's median error is this much above that of its own [1].
 CLEARLY_WORSE = 0.02
-#: A held-out p90 above this is called irregular in the profile [1].
-IRREGULAR = 0.35
+#: Largest fraction of the peak where products and exponentials partly run at once.
+MOST_HIDDEN = 1.3
 
 
 def bounds_of(rows: Rows) -> Bounds:
     """Limits of the constants of an operation.
 
     Grouped-query decode kernels hardly compute, so their fraction of the peak is kept where latent attention, which
-    tells it, lies on Hopper and Blackwell; collectives pass slowly from latency to bandwidth, with a sharpness below 1.
+    tells it, lies on Hopper and Blackwell; prefill kernels hide part of the softmax behind products, and may reach more
+    than the peak of both in turn; collectives pass slowly from latency to bandwidth, with a sharpness below 1.
     """
     if rows.operation == "attention_decode":
         return Bounds(compute=(0.7, 0.9))
+    if rows.operation == "attention_prefill":
+        return Bounds(compute=(0.02, MOST_HIDDEN))
     if rows.operation in COLLECTIVES:
         return Bounds(sharpness=(0.3, 3.0))
     return Bounds()
@@ -102,7 +106,7 @@ def engine_fits(fits: Iterable[Fit]) -> dict[tuple[str, str, str, str], Fit]:
 def efficiency_of(fit: Fit) -> Efficiency:
     """Turn a fit into the block of a profile."""
     rows, constants = fit.rows, fit.constants
-    sigma = dict(zip(("compute", "memory", "overhead"), fit.uncertainty, strict=True))
+    sigma = dict(zip(("compute", "memory", "overhead"), fit.uncertainty, strict=False))
     untold = [name for name in fit.at_bound if name in sigma]
     remarks = [f"{rows.table_format}, kernel {rows.kernel}"]
     if untold:
@@ -116,18 +120,47 @@ def efficiency_of(fit: Fit) -> Efficiency:
         memory=constants.memory,
         overhead=constants.overhead,
         sharpness=constants.sharpness,
+        tail=constants.tail,
         **{f"{name}_uncertainty": max(value, UNTOLD if name in untold else 0.0) for name, value in sigma.items()},
         kind="measured",
-        source=f"fit to {ENGINE_NAMES[rows.engine]} {rows.version} tables of {_package()}",
+        source=_source(rows),
         note="; ".join(remarks),
-        fit=FitRecord(
-            rows=fit.fitted_on,
-            held_out=fit.errors.rows,
-            median_error=round(fit.errors.median, 4),
-            p90_error=round(fit.errors.p90, 4),
-            coverage=round(fit.coverage, 2),
-            date=DATE,
-        ),
+        fit=_record(fit),
+    )
+
+
+def rounding_of(fit: Fit) -> Efficiency | None:
+    """Turn a fit of products that round their inputs into the block of that pass; None where they do not."""
+    if not fit.rows.rounded.any():
+        return None
+    error = fit.uncertainty[-1]
+    return Efficiency(
+        compute=1.0,
+        memory=fit.constants.quantise,
+        overhead=0.0,
+        sharpness=math.inf,
+        compute_uncertainty=error,
+        memory_uncertainty=error,
+        overhead_uncertainty=error,
+        kind="measured",
+        source=_source(fit.rows),
+        note=f"fitted and timed with products in {fit.rows.table_format}",
+        fit=_record(fit),
+    )
+
+
+def _source(rows: Rows) -> str:
+    return f"fit to {ENGINE_NAMES[rows.engine]} {rows.version} tables of {_package()}"
+
+
+def _record(fit: Fit) -> FitRecord:
+    return FitRecord(
+        rows=fit.fitted_on,
+        held_out=fit.errors.rows,
+        median_error=round(fit.errors.median, 4),
+        p90_error=round(fit.errors.p90, 4),
+        coverage=round(fit.coverage, 2),
+        date=DATE,
     )
 
 
@@ -140,7 +173,11 @@ def profile_tables(profile: str, fits: list[Fit]) -> Iterator[str]:
     common = {key[1:]: fit for key, fit in stored_fits(fits).items() if key[0] == profile}
     single = {key[1:]: fit for key, fit in engine_fits(fits).items() if key[0] == profile}
     both = (*sorted(common.items()), *sorted(single.items()))
-    return (efficiency_text(f"efficiency.{'.'.join(key)}", efficiency_of(fit)) for key, fit in both)
+    for (*engine, operation, dtype), fit in both:
+        yield efficiency_text(f"efficiency.{'.'.join((*engine, operation, dtype))}", efficiency_of(fit))
+        rounding = rounding_of(fit)
+        if rounding is not None:
+            yield efficiency_text(f"efficiency.{'.'.join((*engine, 'quantise', dtype))}", rounding)
 
 
 def engine_tables(hosts: dict[str, Host], kernels: Kernels) -> Iterator[str]:
@@ -150,19 +187,12 @@ def engine_tables(hosts: dict[str, Host], kernels: Kernels) -> Iterator[str]:
         mine = engines == engine
         errors = prediction_errors(apart[mine], kernels.measured[mine])
         told = {"source": "served", "kind": "measured"}
-        joint = f"{host.host_error:.0%} is the error of per_layer and per_step together"
-        numbers = {
-            "per_layer": (
-                Quantity(value=host.per_layer, uncertainty=_two(host.host_error), note=joint, **told),
-                "time",
-            ),
-            "per_step": (Quantity(value=host.per_step, uncertainty=_two(host.host_error), note=joint, **told), "time"),
-            "launch_share": (
-                Quantity(value=host.launch_share, uncertainty=_two(host.launch_share_error), **told),
-                "ratio",
-            ),
-        }
-        yield from (quantity_text(f"{engine}.{part}", number, unit) for part, (number, unit) in numbers.items())
+        joint = f"{host.host_error:.0%} is the error of the host times of a step together"
+        for part in STEP_TIMES:
+            time = Quantity(value=getattr(host, part), uncertainty=_two(host.host_error), note=joint, **told)
+            yield quantity_text(f"{engine}.{part}", time, "time")
+        share = Quantity(value=host.launch_share, uncertainty=_two(host.launch_share_error), **told)
+        yield quantity_text(f"{engine}.launch_share", share, "ratio")
         record = FitRecord(
             rows=host.runs,
             held_out=errors.rows,

@@ -41,13 +41,13 @@ def served_lines(kernels: Kernels, hosts: dict[str, Host], dropped: dict[str, in
     yield (
         f"{len(kernels.runs):,} benchmark runs of whole models (`silicon_sample.csv` of the same package), time per "
         "output token predicted from the model's config, the device's profile and the engine: one decode step at the "
-        "mean context, the prompts of the other sequences that fall between, and host time: per step, for each doubling "
-        "of the ranks, per layer, and per layer with experts (choosing, sorting and gathering, which the tables of expert "
-        "kernels leave out). "
-        "*Spread* is the share of those prompts that falls between one's tokens (1/2 when all start together, 1 when "
-        "evenly). *Launch share* is what is left, inside a CUDA graph, of the fixed time a kernel takes when timed "
-        "alone; of a grid, the one with which models are predicted best from the others, the same for all engines. Errors of constants are jackknife errors over models. Nothing is fitted per model. Time "
-        "to first token is not predicted: in these runs it is mostly queueing and front end."
+        "mean context, the prompts of the other sequences that fall between, and host time: per step, for each "
+        "doubling of the ranks, per layer, and per layer with experts (choosing, sorting and gathering, which the "
+        "tables of expert kernels leave out). *Spread* is the share of those prompts that falls between one's tokens "
+        "(1/2 when all start together, 1 when evenly). *Launch share* is what is left, inside a CUDA graph, of the "
+        "fixed time a kernel takes when timed alone; of a grid, the one with which models are predicted best from the "
+        "others, the same for all engines. Errors of constants are jackknife errors over models. Nothing is fitted per "
+        "model. Time to first token is not predicted: in these runs it is mostly queueing and front end."
     )
     yield ""
     yield _row(

@@ -10,15 +10,16 @@ from latency_model.evidence.fit import COLLECTIVES, Errors, Fit, work_of
 from latency_model.evidence.silicon import DEVICES, Rows, moe_rows
 from latency_model.evidence.silicon.moe import drawn_loads, even_loads, uniform_loads
 
-__all__ = ["silicon_page", "transfer_errors"]
+__all__ = ["IRREGULAR", "silicon_page", "transfer_errors"]
 
 #: Operation: (heading, what the rows are).
 OPERATIONS = {
     "gemm": (
         "Matrix products",
         "n, k ≥ 512, m ≤ 16384, and weights that the L2 cache cannot hold: the collectors rotate five or six copies, "
-        "so small matrices stay in the cache and are left out. Times of fp8 and fp4 include quantising the "
-        "activations; the bytes of that pass are not in the counts yet.",
+        "so small matrices stay in the cache and are left out. Times of fp8 and fp4 include a pass that rounds the "
+        "activations: read for their scale, read again, written (5 and 4.5 B an element), at the fraction *rounding* "
+        "of the bandwidth, above 1 where they stay in the L2. A piece is a tile of 128 × 128 outputs over all of k.",
     ),
     "attention_decode": (
         "Decode attention",
@@ -28,8 +29,10 @@ OPERATIONS = {
     ),
     "attention_prefill": (
         "Prefill attention",
-        "At least 1 GFLOP, prompts of 128 tokens or more, no window. Each size of head reaches another fraction "
-        "of the peak, because the softmax costs the same for every score; profiles hold the constants of heads of 128.",
+        "At least 1 GFLOP, prompts of 128 tokens or more, no window. One exponential for every score, at the rate the "
+        "profile states, is added to the products; `compute` above 1 means that kernels hide part of them. A piece is "
+        "128 queries of one head over all keys. Profiles hold the constants of heads of 128; what they predict for "
+        "other heads is below.",
     ),
     "moe": (
         "Mixture-of-experts layers",
@@ -60,8 +63,12 @@ OPERATIONS = {
         "time of an empty message stands under overhead. Cards on PCIe differ by topology.",
     ),
 }
+#: Constants of single operations: what their column is called.
+EXTRA = {"tail": "tail", "quantise": "rounding"}
 ENGINE_NAMES = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM"}
 REFERENCE = "h100-sxm"
+#: A held-out p90 above this is called irregular [1].
+IRREGULAR = 0.35
 
 
 def silicon_page(fits: Sequence[Fit], *, date: str, package: str) -> str:
@@ -95,7 +102,9 @@ def _lines(fits: Sequence[Fit], date: str, package: str) -> Iterator[str]:
         "Every fifth row is kept aside (row *i* where the fractional part of *i*·0.618… is at least 0.8). A fit "
         "minimises the soft-L1 loss of ln(predicted/measured) on the others; errors are |predicted/measured − 1| on "
         "the rows kept aside, with the constants rounded as they are stored. *Covered* is the share of those rows "
-        "inside their 80 % interval. FLOPs and bytes are counted as the step model counts them."
+        "inside their 80 % interval. FLOPs and bytes are counted as the step model counts them. *Tail* is how many of "
+        "its longest pieces a core does alone at the end, while the others wait: small products and short prompts "
+        "leave cores idle."
     )
     for operation, (heading, what) in OPERATIONS.items():
         of_operation = [fit for fit in fits if fit.rows.operation == operation]
@@ -103,16 +112,20 @@ def _lines(fits: Sequence[Fit], date: str, package: str) -> Iterator[str]:
         yield from _table(of_operation)
         yield from ("", "Rows left out:", "")
         yield from _dropped(of_operation)
+    yield from _heads(fits)
     yield from _skew(fits)
     yield from _engines(fits)
     yield from _transfer(fits)
+    yield from _not_fitted(fits)
 
 
 def _table(fits: Sequence[Fit]) -> Iterator[str]:
     subsets = list(dict.fromkeys(name for fit in fits for name in fit.subsets))
-    heads = ["device", "engine", "format", "kernel", "compute", "memory", "overhead µs", "p", "rows", "median / p90 %"]
-    yield _row([*heads, "covered", *subsets])
-    yield _row(["---"] * (len(heads) + 1 + len(subsets)))
+    extra = [name for name in ("tail", "quantise") if any(name in work_of(fit.rows).names for fit in fits)]
+    heads = ["device", "engine", "format", "kernel", "compute", "memory", "overhead µs", "p"]
+    heads += [EXTRA[name] for name in extra]
+    yield _row([*heads, "rows", "median / p90 %", "covered", *subsets])
+    yield _row(["---"] * (len(heads) + 3 + len(subsets)))
     for fit in fits:
         rows, constants = fit.rows, fit.constants
         yield _row(
@@ -125,6 +138,7 @@ def _table(fits: Sequence[Fit]) -> Iterator[str]:
                 f"{constants.memory:.3g}" + _star(fit, "memory"),
                 f"{constants.overhead * 1e6:.3g}" + _star(fit, "overhead"),
                 f"{constants.sharpness:.3g}",
+                *(_extra(fit, name) for name in extra),
                 f"{fit.fitted_on:,} + {fit.errors.rows:,}",
                 _errors(fit.errors),
                 f"{fit.coverage:.0%}",
@@ -133,6 +147,11 @@ def _table(fits: Sequence[Fit]) -> Iterator[str]:
         )
     yield ""
     yield "\\* at the bound of the fit: the rows do not tell this constant."
+
+
+def _extra(fit: Fit, name: str) -> str:
+    """A constant that only some rows have."""
+    return f"{getattr(fit.constants, name):.2g}" + _star(fit, name) if name in work_of(fit.rows).names else ""
 
 
 def _star(fit: Fit, name: str) -> str:
@@ -153,6 +172,27 @@ def _errors(errors: Errors) -> str:
 
 def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
+
+
+def _heads(fits: Sequence[Fit]) -> Iterator[str]:
+    """How well constants of heads of 128 predict other heads."""
+    yield from ("", "## Heads of other sizes", "")
+    yield (
+        "Median / p90 error in % of the stored constants on prefill rows of other heads, beside what a fit of their "
+        "own reaches."
+    )
+    yield ""
+    yield _row(["device", "engine", "format", "constants of heads of 128", "own fit"])
+    yield _row(["---"] * 5)
+    prefill = [fit for fit in fits if fit.rows.operation == "attention_prefill"]
+    stored = {(fit.rows.device, fit.rows.engine): fit.constants for fit in prefill if fit.rows.stored}
+    for fit in prefill:
+        rows = fit.rows
+        constants = stored.get((rows.device, rows.engine))
+        if constants is not None and not rows.stored and rows.table_format.startswith("bfloat16"):
+            errors = Errors.of(work_of(rows), constants)
+            names = [rows.device, ENGINE_NAMES[rows.engine], rows.table_format]
+            yield _row([*names, _errors(errors), _errors(fit.errors)])
 
 
 def _skew(fits: Sequence[Fit]) -> Iterator[str]:
@@ -250,3 +290,22 @@ def _transfer(fits: Sequence[Fit]) -> Iterator[str]:
                 "",
                 f"{OPERATIONS[operation][0]}: half of the devices within {middle:.0f} %, all within {worst:.0f} %.",
             )
+
+
+def _not_fitted(fits: Sequence[Fit]) -> Iterator[str]:
+    """What constants rest on no rows, and which rows constants do not describe."""
+    yield from ("", "## What is not fitted", "")
+    yield from (
+        "- element-wise kernels and hops between pipeline stages: assumed, with wide errors",
+        "- latent decode attention and recurrent state, fitted above and not stored: a step prices the first as decode "
+        "attention, the second as element-wise work",
+        "- weights of 4 bits multiplied in 16 (AWQ, GPTQ, mxfp4): priced as 16-bit kernels that read fewer bytes",
+        "- prefill with a window, or after cached tokens: priced with the constants of whole prompts",
+        "- networks between nodes, clocks under a power limit, kernels chosen by autotuning on your machine",
+    )
+    irregular = [
+        f"{fit.rows.device} {ENGINE_NAMES[fit.rows.engine]} {fit.rows.operation} {fit.rows.table_format}"
+        for fit in fits
+        if fit.rows.stored and fit.errors.p90 > IRREGULAR
+    ]
+    yield f"- shapes that one set of constants misses (held-out p90 above {IRREGULAR:.0%}): {'; '.join(irregular)}"

@@ -189,7 +189,7 @@ def _profile(document: dict[str, Any], digest: str, path: Path, lineage: tuple[s
         "device_kind": fields.text("device_kind", default=base.device_kind if base else "gpu", choices=DEVICE_KINDS),
         "note": fields.text("note", default=base.note if base else ""),
         "aliases": fields.texts("aliases"),
-        "peaks": _read_peaks(fields.child("compute"), base),
+        **_read_compute(fields.child("compute"), base),
         **_read_memory(fields.child("memory"), base),
         **_read_link(fields.child("link"), base),
         **_read_board(fields.child("board"), base),
@@ -224,10 +224,12 @@ def _read_sources(document: Mapping[str, Any], problems: Problems) -> dict[str, 
     return {key: text for key, text in table.items() if isinstance(text, str)}
 
 
-def _read_peaks(fields: Fields, base: HardwareProfile | None) -> dict[str, Quantity]:
+def _read_compute(fields: Fields, base: HardwareProfile | None) -> dict[str, Any]:
     stated = {dtype: fields.quantity(dtype, "compute") for dtype in DTYPES}
+    peaks = {**(base.peaks if base else {}), **{dtype: peak for dtype, peak in stated.items() if peak}}
+    read = {"exponentials": fields.quantity("exponentials", "compute")}
     fields.close()
-    return {**(base.peaks if base else {}), **{dtype: peak for dtype, peak in stated.items() if peak}}
+    return {"peaks": peaks, **_inherit(read, base)}
 
 
 def _read_memory(fields: Fields, base: HardwareProfile | None) -> dict[str, Any]:
@@ -369,6 +371,7 @@ def _read_block(fields: Fields) -> Efficiency:
         memory=fields.number("memory", low=1e-6, high=2.0),
         overhead=fields.measure("overhead", "time"),
         sharpness=fields.number("sharpness", default=2.0, low=0.1, infinite=True),
+        tail=fields.number("tail", default=0.0, high=1e3),
         compute_uncertainty=errors["compute"],
         memory_uncertainty=errors["memory"],
         overhead_uncertainty=errors["overhead"],

@@ -20,6 +20,7 @@ _QUANTITIES = {  # field of the profile: (table and key in the file, dimension)
     "memory_bandwidth": ("memory.bandwidth", "bandwidth"),
     "memory_capacity": ("memory.capacity", "size"),
     "on_chip": ("memory.on_chip", "size"),
+    "exponentials": ("compute.exponentials", "compute"),
     "link_bandwidth": ("link.bandwidth", "bandwidth"),
     "pcie": ("board.pcie", "bandwidth"),
     "tdp": ("board.tdp", "power"),
@@ -124,7 +125,8 @@ def _shown(quantity: Quantity, dimension: str) -> str:
 
 def _shown_block(block: Efficiency) -> str:
     overhead = units.format_quantity(block.overhead, "time")
-    return f"{block.compute:g} / {block.memory:g} / {overhead} / p {block.sharpness:g} ({block.kind})"
+    tail = f" / tail {block.tail:g}" if block.tail else ""
+    return f"{block.compute:g} / {block.memory:g} / {overhead} / p {block.sharpness:g}{tail} ({block.kind})"
 
 
 def _lines(profile: HardwareProfile, base: HardwareProfile | None, extends: str) -> Iterator[str]:
@@ -180,6 +182,7 @@ def efficiency_text(name: str, block: Efficiency) -> str:
         f"\n[{name}]",
         f"compute = {block.compute!r}\nmemory = {block.memory!r}",
         f"overhead = {_exact(block.overhead, 'time')}\nsharpness = {block.sharpness!r}",
+        *([f"tail = {block.tail!r}"] if block.tail else []),
         f"uncertainty = {{ {', '.join(f'{part} = {error!r}' for part, error in errors.items())} }}",
         *_provenance(block.kind, block.source, block.note),
     ]

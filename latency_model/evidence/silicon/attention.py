@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from latency_model.costs.counts import TILE
 from latency_model.evidence.silicon.rows import FloatArray, Rows, most_used_kernel
 from latency_model.evidence.silicon.tables import DEVICES, Table, read_table
 from latency_model.specs.hardware import load_hardware
@@ -53,6 +54,7 @@ def decode_rows(device: str, engine: str) -> Iterator[Rows]:
         yield Rows.of(
             chosen,
             operation="attention_decode",
+            exponentials=1.0 / (4.0 * chosen["head_dim"]),
             dtype="bf16",
             table_format=f"{cache} cache",
             kernel=kernel,
@@ -83,6 +85,8 @@ def prefill_rows(device: str, engine: str) -> Iterator[Rows]:
             flops, traffic = _counts(chosen, CACHE_BYTES[cache])
             yield Rows.of(
                 chosen,
+                exponentials=1.0 / (4.0 * size),
+                piece=4.0 * TILE * size * chosen["isl"],
                 operation="attention_prefill",
                 dtype="bf16",
                 table_format=f"{cache} cache, heads of {size}",
@@ -119,6 +123,7 @@ def latent_rows(device: str, engine: str) -> Iterator[Rows]:
     yield Rows.of(
         chosen,
         operation="latent_decode",
+        exponentials=1.0 / (2.0 * pair),
         dtype="bf16",
         table_format="bfloat16 cache",
         kernel=kernel,

@@ -12,8 +12,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from latency_model.costs.counts import TILE
 from latency_model.evidence.silicon.rows import Rows, most_used_kernel
 from latency_model.evidence.silicon.tables import DEVICES, read_table
+from latency_model.specs.dtypes import dtype_bytes
 from latency_model.specs.hardware import load_hardware
 from latency_model.specs.quantization import weight_format
 
@@ -49,6 +51,7 @@ def gemm_rows(device: str, engine: str) -> Iterator[Rows]:
         copies = 1 if (engine, table_format) in SINGLE_COPY else COPIES[engine]
         cold = copies * weights >= (cache.value if cache else 0.0)
         m, n, k = chosen["m"], chosen["n"], chosen["k"]
+        narrow = dtype_bytes(dtype)
         yield Rows.of(
             chosen,
             operation="gemm",
@@ -56,7 +59,9 @@ def gemm_rows(device: str, engine: str) -> Iterator[Rows]:
             table_format=table_format,
             kernel=kernel,
             flops=2.0 * m * n * k,
-            traffic=weights + m * (n + k) * ACTIVATION_BYTES,
+            traffic=weights + m * (k * narrow + n * ACTIVATION_BYTES),
+            piece=2.0 * TILE**2 * k,
+            rounded=m * k * (2.0 * ACTIVATION_BYTES + narrow) if narrow < ACTIVATION_BYTES else 0.0,
             milliseconds=chosen["latency"],
             stored=table_format != "fp8_block",
             subsets={"m <= 64": m <= 64, "m > 64": m > 64},

@@ -38,6 +38,12 @@ class Rows:
         and ``traffic`` crosses the link.
     seconds : ndarray
         Measured time [s].
+    exponentials : ndarray
+        Exponentials beside each FLOP [1/FLOP].
+    piece : ndarray
+        FLOPs of the longest piece that one core has to do alone [FLOP].
+    rounded : ndarray
+        Bytes of a pass before the kernel, timed with it, that rounds its inputs [B].
     stored : bool
         Whether the fit goes into the profile, or is only reported.
     subsets : mapping
@@ -56,6 +62,9 @@ class Rows:
     flops: FloatArray
     traffic: FloatArray
     seconds: FloatArray
+    exponentials: FloatArray = field(default=0.0, converter=np.asarray)
+    piece: FloatArray = field(default=0.0, converter=np.asarray)
+    rounded: FloatArray = field(default=0.0, converter=np.asarray)
     stored: bool = True
     subsets: Mapping[str, BoolArray] = field(factory=dict)
     dropped: Mapping[str, int] = field(factory=dict)
@@ -80,10 +89,9 @@ class Rows:
 
     def where(self, mask: BoolArray) -> Rows:
         """Keep some rows."""
-        subsets = {name: chosen[mask] for name, chosen in self.subsets.items()}
-        return evolve(
-            self, flops=self.flops[mask], traffic=self.traffic[mask], seconds=self.seconds[mask], subsets=subsets
-        )
+        arrays = ("flops", "traffic", "seconds", "exponentials", "piece", "rounded")
+        kept: dict[str, Any] = {name: np.broadcast_to(getattr(self, name), self.seconds.shape)[mask] for name in arrays}
+        return evolve(self, subsets={name: chosen[mask] for name, chosen in self.subsets.items()}, **kept)
 
 
 def most_used_kernel(table: Table) -> tuple[Table, str, int]:
