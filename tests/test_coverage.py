@@ -27,7 +27,7 @@ from latency_model.evidence.validate import validate
 from latency_model.specs.parallelism import Parallelism
 from latency_model.specs.quantity import KIND_ERRORS
 
-HOST = Host(per_layer=0.0, per_step=1e-3, spread=0.8, launch_share=1.0)
+HOST = Host(per_step=1e-3, per_step_doubling=0.0, per_layer=0.0, per_moe_layer=0.0, spread=0.8, launch_share=1.0)
 
 
 def run(model: str = "Qwen3-32B", device: str = "h200-sxm", batch: int = 8, tp: int = 2) -> Run:
@@ -64,7 +64,8 @@ def scattered(errors: ModelErrors, models: int = 12, layouts: int = 12, runs: in
         prompt_launch=nothing,
         prompts=nothing,
         layers=nothing,
-        moe=nothing > 0,
+        moe_layers=nothing,
+        doublings=nothing,
     )
 
 
