@@ -379,6 +379,15 @@ def test_a_page_survives_what_cannot_be_and_long_axes(tmp_path: Path) -> None:
     assert path.stat().st_size < 12e6
 
 
+@pytest.mark.parametrize("contexts", [[1024, 8192], [0, 4096], [512, 4096, 65536]])
+def test_cells_of_the_map_hold_their_point_and_nothing_below_zero(contexts: list[int]) -> None:
+    cells = lm.figures.draft_length_map(MODEL, hardware=MACHINE, batch=[1, 8, 64], context=contexts).data[0]
+    for edges, values in ((cells.x, [1, 8, 64]), (cells.y, contexts)):
+        low, high = np.asarray(edges[:-1]), np.asarray(edges[1:])
+        assert (low >= 0).all()
+        assert ((low <= values) & (values <= high)).all()
+
+
 def test_what_cannot_be_is_blank_on_the_map() -> None:
     grid = lm.sweep("Qwen3-8B", MACHINE, tp=[3, 1], batch=[1, 8], context=[0, 8], draft_length=[0, 2])
     first, *_ = lm.figures.draft_length_map(grid).data

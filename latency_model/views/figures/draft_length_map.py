@@ -80,6 +80,9 @@ def _traces(plane: Dataset, lengths: NDArray[Any]) -> list[Any]:
     best = at_best_length(plane)
     order = ("context", "batch")
     where = {"x": best.batch.values, "y": best.context.values}
+    cells = {
+        axis: _edges(where[axis], log=axis_style(plane, name).log) for axis, name in zip("xy", order[::-1], strict=True)
+    }
     chosen = best.best_draft_length.where(best.speedup.notnull()).transpose(*order).values
     speedup = best.speedup.transpose(*order).values
     fits = best.fits.transpose(*order).values
@@ -87,7 +90,7 @@ def _traces(plane: Dataset, lengths: NDArray[Any]) -> list[Any]:
     near = plane.speedup.transpose(*order, "draft_length").values >= (1.0 - PLATEAU) * speedup[..., None]
     traces = [
         go.Heatmap(
-            **where,
+            **cells,
             z=chosen,
             zmin=lengths.min() - 0.5,
             zmax=lengths.max() + 0.5,
@@ -104,7 +107,7 @@ def _traces(plane: Dataset, lengths: NDArray[Any]) -> list[Any]:
         )
     ]
     if not fits.all():
-        traces.append(_veil(where, fits))
+        traces.append(_veil(cells, fits))
     # Dark on light, so that lines stand out from every colour and from the veil.
     halo = {"contours": {"coloring": "none"}, "line": {"color": "rgba(255,255,255,0.75)", "width": 3.5}}
     level = {"contours": {"coloring": "none", "showlabels": True, "labelfont": {"size": 12, "color": INK}}}
@@ -138,12 +141,31 @@ def _explained(
     return texts
 
 
-def _veil(where: dict[str, Any], fits: NDArray[np.bool_]) -> Any:
+def _edges(values: NDArray[Any], *, log: bool) -> NDArray[np.floating[Any]]:
+    """Where cells around values begin and end, halfway on the scale drawn and never below nothing.
+
+    >>> _edges(np.array([1.0, 4.0, 16.0]), log=True).tolist()
+    [0.5, 2.0, 8.0, 32.0]
+    >>> _edges(np.array([1024, 8192]), log=False).tolist()
+    [512.0, 4608.0, 11776.0]
+    """
+    if log:
+        return np.exp(_halfway(np.log(values))).round(9)
+    edges = _halfway(values)
+    return np.concatenate(([max(edges[0], values[0] / 2.0)], edges[1:]))
+
+
+def _halfway(values: NDArray[Any]) -> NDArray[np.floating[Any]]:
+    middle = (values[1:] + values[:-1]) / 2.0
+    return np.concatenate(([2.0 * values[0] - middle[0]], middle, [2.0 * values[-1] - middle[-1]]))
+
+
+def _veil(cells: dict[str, Any], fits: NDArray[np.bool_]) -> Any:
     """A grey cover over what does not fit the memory."""
     import plotly.graph_objects as go
 
     return go.Heatmap(
-        **where,
+        **cells,
         z=np.where(fits, np.nan, 1.0),
         colorscale=[[0, "rgba(120,120,120,0.6)"], [1, "rgba(120,120,120,0.6)"]],
         showscale=False,
