@@ -150,7 +150,7 @@ def _edges(values: NDArray[Any], *, log: bool) -> NDArray[np.floating[Any]]:
     [512.0, 4608.0, 11776.0]
     """
     if log:
-        return np.exp(_halfway(np.log(values))).round(9)
+        return np.asarray(np.exp(_halfway(np.log(values))).round(9))
     edges = _halfway(values)
     return np.concatenate(([max(edges[0], values[0] / 2.0)], edges[1:]))
 
