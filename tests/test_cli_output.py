@@ -190,7 +190,7 @@ def test_the_page_of_a_served_curve_shows_what_is_promised(tmp_path):
     text = page.read_text(encoding="utf-8")
     latency, tpot = json.loads(re.search(r'id="figures">(.*?)</script>', text, re.DOTALL)[1])
     assert latency["layout"]["meta"]["title"] == "Mean latency of a request against request rate"
-    assert any(trace["name"] == "highest rate within 15 ms" for trace in tpot["data"])
+    assert any(trace.get("name") == "highest rate within 15 ms" for trace in tpot["data"])
 
 
 def test_a_rate_beyond_saturation_is_shown_as_full():

@@ -64,6 +64,7 @@ EXAMPLES: dict[str, tuple[dict[str, float], float]] = {
         {"activation": 0.06, "tokens": 4.0, "persistence": 0.2, "stickiness": 0.1},
         1.2,
     ),
+    "first_token_latency": ({"round_time": 0.01, "prefill_time": 0.02, "rate": 10.0}, -0.1),
     "hot_expert_imbalance": ({"share": 0.2, "num_experts": 128.0, "ranks": 8.0}, 0.001),
     "inflection_context": (
         {"kv_budget": 512.0, "time_per_token": 2e-5, "time_per_cached_token": 4e-8},

@@ -14,6 +14,7 @@ from latency_model.evidence.published.record import read_table
 from latency_model.formulas import (
     batch_probabilities,
     expected_rounds,
+    first_token_latency,
     inflection_context,
     queueing_delay,
     request_latency,
@@ -157,6 +158,25 @@ def test_waiting_one_by_one():
         total += wait
         wait = max(wait + service - gap, 0.0)
     assert total / gaps.size == pytest.approx(queueing_delay(service_time=service, rate=rate), rel=0.03)
+
+
+@pytest.mark.parametrize(("step", "added", "rate"), [(0.01, 0.004, 60.0), (0.01, 0.02, 25.0), (0.03, 0.001, 200.0)])
+def test_first_tokens_one_by_one(step, added, rate):
+    generator = np.random.default_rng(3)
+    last, total, count = step, 0.0, 0
+    for _ in range(60_000):  # rounds: each prefills what came during the last
+        came = generator.poisson(rate * last)
+        waited = last * (1.0 - generator.random(came))
+        last = step + came * added
+        total, count = total + waited.sum() + came * last, count + came
+    expected = float(first_token_latency(round_time=step, prefill_time=added, rate=rate))
+    assert total / count == pytest.approx(expected, rel=0.01)
+
+
+def test_limits_of_the_first_token():
+    assert first_token_latency(round_time=0.01, prefill_time=0.0, rate=3.0) == pytest.approx(0.015)  # 3/2 rounds
+    assert first_token_latency(round_time=0.01, prefill_time=0.02, rate=0.0) == pytest.approx(0.035)
+    assert first_token_latency(round_time=0.01, prefill_time=0.02, rate=50.0) == math.inf
 
 
 @given(st.floats(1.0, 1e4), st.floats(1e-6, 1e-3), st.floats(1e-9, 1e-6), st.integers(1, 12), st.floats(1e-4, 1.0))

@@ -48,7 +48,7 @@ class Simulated(NamedTuple):
 def simulated(
     server: Server, rate: float, *, requests: int, conditionals: tuple[float, ...] = (), spread: bool = False
 ) -> Simulated:
-    """Serve requests one event at a time: a prefill if someone waits and there is room, else a round of the batch.
+    """Serve requests one event at a time: rounds with the prompts that came, or prefills alone and ahead of rounds.
 
     Accepted drafts are drawn for every sequence and round; answers have one length or, if ``spread``, a geometric one.
     """
@@ -63,26 +63,34 @@ def simulated(
     running, left = np.zeros(0, dtype=int), np.zeros(0, dtype=int)
     clock, come = 0.0, 0
     while come < requests or running.size:
-        if come < requests and arrivals[come] <= clock and running.size < server.max_batch:
+        waiting = np.searchsorted(arrivals, clock, side="right") - come
+        taken = min(waiting, server.max_batch - running.size)
+        if taken == 0 and running.size == 0:
+            clock = arrivals[come]
+            continue
+        decodes = server.joined_prefill is not None or taken == 0
+        if not decodes:  # a prefill alone and ahead
+            taken = 1
             clock += server.prefill_time
-            first[come] = clock
-            running, left = np.append(running, come), np.append(left, wanted[come])
-            come += 1
-        elif running.size:
-            clock += server.round_time[running.size - 1]
+        elif running.size:  # a round, with the prompts that have come
+            clock += server.round_time[running.size - 1] + taken * (server.joined_prefill or 0.0)
+        else:
+            clock += server.prefill_time + (taken - 1) * server.joined_prefill
+        if decodes:
             drawn = generator.random(running.size)
             left = left - 1 - (drawn[:, None] < survival).sum(axis=1)
             last[running[left <= 0]] = clock
             running, left = running[left > 0], left[left > 0]
-        else:
-            clock = arrivals[come]
+        new = np.arange(come, come + taken)
+        first[new] = clock
+        running, left, come = np.append(running, new), np.append(left, wanted[new]), come + taken
     settled = slice(requests // 10, requests * 9 // 10)
     return Simulated((first - arrivals)[settled].mean(), (last - first)[settled].mean())
 
 
-def server_of(round_time: np.ndarray, *, prefill: float = 0.01, tokens: float = 64.0, survival: tuple = ()) -> Server:
-    rounds = float(expected_rounds(np.array(survival, dtype=float), tokens - 1.0))
-    return Server(prefill_time=prefill, round_time=round_time, rounds=rounds, output_tokens=tokens)
+def server_of(round_time: np.ndarray, joined: float | None = None) -> Server:
+    """Prompts of 10 ms, answers of 64 tokens without drafts."""
+    return Server(prefill_time=0.01, round_time=round_time, rounds=63.0, output_tokens=64.0, joined_prefill=joined)
 
 
 BATCH = np.arange(1.0, 257.0)
@@ -100,8 +108,9 @@ def requests_at(share: float) -> int:
 
 @pytest.mark.parametrize("kind", ROUNDS)
 @pytest.mark.parametrize(("share", "tolerance"), [(0.1, 0.03), (0.5, 0.03), (0.7, 0.05), (0.9, 0.1)])
-def test_means_are_those_of_a_simulation(kind, share, tolerance):
-    server = server_of(ROUNDS[kind])
+@pytest.mark.parametrize("joined", [None, 0.006])
+def test_means_are_those_of_a_simulation(kind, joined, share, tolerance):
+    server = server_of(ROUNDS[kind], joined)
     rate = share * server.saturation_rate
     steady, counted = server.steady(np.array([rate])), simulated(server, rate, spread=True, requests=requests_at(share))
     assert steady.ttft[0] == pytest.approx(counted.ttft, rel=0.03 if share < 0.9 else 0.3)
@@ -123,6 +132,24 @@ def test_a_real_drafter_on_a_real_model_is_served_as_simulated(dense, share, tol
     rate = share * server.saturation_rate
     counted = simulated(server, rate, conditionals=VECTOR.conditionals[:3], requests=requests_at(share))
     assert server.steady(np.array([rate])).latency[0] == pytest.approx(sum(counted), rel=tolerance)
+
+
+def test_prompts_that_join_rounds_cost_less_than_prompts_alone(dense):
+    asked = {"acceptance": VECTOR, "draft_length": [1, 3, 5], "rate": dense.rate, "output_tokens": 512}
+    for prompt, least in ((128, 1.4), (8192, 0.95)):
+        mixed, alone = (
+            lm.serve(DENSE, MACHINE, prompt_tokens=prompt, mixed_prefill=way, **asked).servers[0]
+            for way in (True, False)
+        )
+        assert mixed.prefill_time == alone.prefill_time == alone.prefill_load
+        assert alone.prefill_load > least * mixed.prefill_load
+        assert (
+            mixed.prefill_load
+            > 0.7 * prompt / 8192 * lm.serve(DENSE, MACHINE, prompt_tokens=8192).servers[0].prefill_load
+        )
+    flops = float(lm.step_cost(DENSE, MACHINE, context=0, tokens_per_sequence=128, prefill=True).flops)
+    peak = lm.load_hardware(MACHINE).peak_flops("bf16").value
+    assert dense.servers[0].prefill_load > 0.9 * flops / peak
 
 
 def test_a_full_batch_makes_requests_wait():
@@ -184,7 +211,7 @@ def test_the_fixed_point_of_littles_law_is_near_for_real_rounds(dense, mixture):
             batch = np.arange(1.0, server.max_batch + 1)
             for share in (0.05, 0.3, 0.6):
                 rate = share * server.saturation_rate
-                decoding = rate / (1 - rate * server.prefill_time)
+                decoding = rate / (1 - rate * server.prefill_load)
 
                 def excess(mean, server=server, batch=batch, decoding=decoding):
                     return decoding * server.rounds * np.interp(1.0 + mean, batch, server.round_time) - mean
@@ -298,7 +325,10 @@ def test_intervals_are_those_of_a_machine_slower_or_faster_throughout(dense):
             for index, rate in enumerate(dense.rate):
                 factor = float(np.exp(sign * deviation[row, index]))
                 other = attrs.evolve(
-                    server, prefill_time=factor * server.prefill_time, round_time=factor * server.round_time
+                    server,
+                    prefill_time=factor * server.prefill_time,
+                    joined_prefill=factor * server.joined_prefill,
+                    round_time=factor * server.round_time,
                 ).steady(np.array([rate]))
                 assert ends.latency[row, index] == pytest.approx(float(other.latency[0]))
                 assert ends.tpot[row, index] == pytest.approx(float(other.tpot[0]))

@@ -49,6 +49,13 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # generic only in ne
 @click.option("--isl", type=int, default=1024, show_default=True, help="Tokens of every prompt.")
 @click.option("--osl", type=int, default=256, show_default=True, help="Tokens of an answer on average.")
 @click.option("--max-batch", type=int, default=1024, show_default=True, help="Most sequences that decode together.")
+@click.option(
+    "--prefill",
+    type=click.Choice(["mixed", "alone"]),
+    default="mixed",
+    show_default=True,
+    help="Within rounds, or ahead.",
+)
 @click.option("--slo-tpot", type=Duration(), metavar="TIME", help="Promised mean time per output token, e.g. 20ms.")
 @click.option("--slo-ttft", type=Duration(), metavar="TIME", help="Promised mean time to first token, e.g. 500ms.")
 @click.option("--slo-latency", type=Duration(), metavar="TIME", help="Promised mean latency of a request, e.g. 5s.")
@@ -60,6 +67,7 @@ def serve(
     setting: dict[str, Any],
     isl: int,
     osl: int,
+    prefill: str,
     html: Path | None,
     force: bool,
     format: str,
@@ -81,7 +89,7 @@ def serve(
 
     limits = {name: asked.pop(f"slo_{name}") for name in ("latency", "tpot", "ttft")}
     promised = {name: limit for name, limit in limits.items() if limit is not None}
-    curve = lm.serve(**setting, **asked, prompt_tokens=isl, output_tokens=osl)
+    curve = lm.serve(**setting, **asked, prompt_tokens=isl, output_tokens=osl, mixed_prefill=prefill == "mixed")
     if html is not None:
         if html.suffix != ".html":
             raise InputError(f"{html}: the name must end in .html, which says what to write")
@@ -124,6 +132,7 @@ def result(curve: ServingCurve, promised: Mapping[str, float]) -> Result:
         "draft_length": curve.draft_length,
         "prompt_tokens": curve.prompt_tokens,
         "output_tokens": curve.output_tokens,
+        "mixed_prefill": curve.mixed_prefill,
         "limits_s": dict(promised),
     }
     return Result(

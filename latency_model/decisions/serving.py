@@ -1,8 +1,8 @@
 """Latency against request rate, with and without speculation: what load makes of a speedup, and where it turns.
 
-Requests arrive at random and join a running batch.  A prefill runs alone, ahead of decoding, in the order of arrival;
-between prefills the batch decodes in rounds whose time depends on how many are in it.  How many that is follows from
-Little's law: see :func:`latency_model.formulas.batch_probabilities`.
+Requests arrive at random and join a running batch.  Prompts are prefilled within the rounds of those that decode, or
+alone and ahead of them; the time of a round depends on how many are in it.  How many that is follows from Little's
+law: see :func:`latency_model.formulas.batch_probabilities`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from latency_model.errors import InputError, shorten
 from latency_model.formulas.load import (
     batch_probabilities,
     expected_rounds,
+    first_token_latency,
     queueing_delay,
     request_latency,
     speculation_break_even_load,
@@ -38,7 +39,7 @@ from latency_model.specs.model import ModelArchitecture
 from latency_model.specs.parallelism import Parallelism
 from latency_model.specs.precision import DTypes
 from latency_model.specs.routing import Routing
-from latency_model.specs.workload import checked_number, checked_numbers, is_number
+from latency_model.specs.workload import checked_flag, checked_number, checked_numbers, is_number
 
 __all__ = ["MAX_BATCH", "Linear", "Pays", "Server", "ServingCurve", "Steady", "serve"]
 
@@ -55,13 +56,14 @@ SCANNED, HALVINGS = 64, 40
 #: Entries of rates × batches evaluated at once.
 BLOCK = 1 << 20
 
-SERVING_ASSUMPTIONS = (
-    "requests arrive independently (Poisson), with prompts of one length; latencies are means",
-    "prefills run alone, in the order of arrival, ahead of decoding",
-)
+SERVING_ASSUMPTIONS = ("requests arrive independently (Poisson), with prompts of one length; latencies are means",)
+MIXED = "a prompt is prefilled whole in the round that begins after it has come"
+ALONE = "prefills run alone, in the order of arrival, ahead of decoding"
+#: Tokens of a step over which the time that each further prompt adds is averaged: a chunk of prefill.
+CHUNK = 2048
 SERVING_NOT_MODELLED = (
     "percentiles, bursts and mixed lengths of requests",
-    "prefills in chunks beside decoding, prefix caching, preemption when the cache runs full",
+    "limits on the tokens of a step, prefix caching, preemption when the cache runs full",
     "sequences at different contexts in one batch: all stand in the middle of their output",
     *NOT_MODELLED[1:],
 )
@@ -102,7 +104,7 @@ class Server:
     Attributes
     ----------
     prefill_time : float
-        Seconds of one prefill, the drafter's included [s].
+        Seconds of one prefill with nothing beside it, the drafter's included [s].
     round_time : ndarray
         Seconds of a round with 1, 2, ... sequences in the batch [s].
     rounds : float
@@ -111,6 +113,8 @@ class Server:
         Tokens of an answer on average [token].
     streams : int
         Batches in flight at once, each with its share of the requests: one per replica and pipeline stage [1].
+    joined_prefill : float or None
+        Seconds by which a prompt lengthens the round it is prefilled in; None where prefills run alone [s].
     """
 
     prefill_time: float
@@ -118,6 +122,7 @@ class Server:
     rounds: float
     output_tokens: float
     streams: int = 1
+    joined_prefill: float | None = None
 
     @property
     def max_batch(self) -> int:
@@ -130,9 +135,14 @@ class Server:
         return np.asarray(self.rounds * self.round_time / np.arange(1.0, self.max_batch + 1))
 
     @property
+    def prefill_load(self) -> float:
+        """Machine seconds that the prefill of one more request takes [s]."""
+        return self.prefill_time if self.joined_prefill is None else self.joined_prefill
+
+    @property
     def saturation_rate(self) -> float:
         """Requests a second from which on the queue grows without end [1/s]."""
-        return float(self.streams / (self.prefill_time + self.demand[-1]))
+        return float(self.streams / (self.prefill_load + self.demand[-1]))
 
     def steady(self, rate: FloatArray) -> Steady:
         """Means at each rate [1/s]."""
@@ -144,17 +154,26 @@ class Server:
         """One stream at each of several rates."""
         highest = self.saturation_rate / self.streams
         full, served = rate >= highest, np.minimum(rate, highest)
-        prefilling = served * self.prefill_time  # share of the time
+        prefilling = served * self.prefill_load  # share of the time
         decoding = served / (1.0 - prefilling)  # requests per second of what is left
         shares = batch_probabilities(demand=self.demand, rate=np.where(full, np.inf, decoding))
         load = np.where(full, 0.0, decoding * self.demand[-1])
         place = shares[:, -1] * load / (1.0 - load) / served  # wait for a place in the batch
-        turn = queueing_delay(service_time=self.prefill_time, rate=served) + shares[:, 1:] @ self.round_time / 2.0
-        prefilled = turn + self.prefill_time
-        ttft = np.where(full, np.inf, place + prefilled)
+        round_time = shares[:, 1:] @ self.round_time  # mean over all time, 0 where nobody decodes
         batch = shares @ np.arange(self.max_batch + 1.0)
-        # Decoding starts when those that came meanwhile are through their prefills, too.
-        decode = batch / served + prefilled * prefilling / (1.0 - prefilling)
+        decode = batch / served
+        if self.joined_prefill is None:
+            prefilled = queueing_delay(service_time=self.prefill_time, rate=served) + round_time / 2 + self.prefill_time
+            # Decoding starts when those that came meanwhile are through their prefills, too.
+            decode = decode + prefilled * prefilling / (1.0 - prefilling)
+        else:
+            busy = 1.0 - shares[:, 0]
+            joined = first_token_latency(round_time=round_time / busy, prefill_time=self.joined_prefill, rate=served)
+            joined = np.maximum(
+                joined, round_time / busy / 2 + self.prefill_time
+            )  # no round is shorter than its prompt
+            prefilled = busy * joined + shares[:, 0] * self.prefill_time
+        ttft = np.where(full, np.inf, place + prefilled)
         return Steady(batch * self.streams, ttft, decode / (self.output_tokens - 1.0), ttft + decode)
 
     def largest_rate(self, name: str, limit: float) -> float:
@@ -174,7 +193,7 @@ class Server:
         (alone, slope), *_ = np.linalg.lstsq(terms, np.ones_like(others), rcond=None)
         return Linear(
             fixed_demand=float(self.prefill_time + self.rounds * alone),
-            load_demand=float(self.prefill_time + self.rounds * slope),
+            load_demand=float(self.prefill_load + self.rounds * slope),
             error=float(np.max(np.abs(terms @ np.array([alone, slope]) - 1.0))),
         )
 
@@ -221,10 +240,16 @@ class ServingCurve:
         return (
             *self.setting.assumptions,
             *SERVING_ASSUMPTIONS,
+            MIXED if self.mixed_prefill else ALONE,
             *self.draft.assumptions_for(self.setting.model),
             *self.acceptance.assumptions,
             *self.acceptance.extrapolation_note(int(self.draft_length.max())),
         )
+
+    @property
+    def mixed_prefill(self) -> bool:
+        """Whether prompts are prefilled within the rounds of those that decode."""
+        return self.servers[0].joined_prefill is not None
 
     @property
     def context(self) -> float:
@@ -266,7 +291,7 @@ class ServingCurve:
     def prefill_share(self) -> FloatArray:
         """Share of the machine's time that goes to prefills [1]."""
         served = np.minimum(self.rate, self._column(self.saturation_rate))
-        return np.asarray(served * self._column([server.prefill_time / server.streams for server in self.servers]))
+        return np.asarray(served * self._column([server.prefill_load / server.streams for server in self.servers]))
 
     @property
     def max_batch(self) -> NDArray[np.int64]:
@@ -404,6 +429,7 @@ class ServingCurve:
             "draft_length": self.draft_length,
             "rounds_per_request": np.array([server.rounds for server in self.servers]),
             "prefill_time_s": np.array([server.prefill_time for server in self.servers]),
+            "prefill_load_s": np.array([server.prefill_load for server in self.servers]),
             "max_batch": self.max_batch,
             "bound_by_memory": self.memory_bound,
             "saturation_rate_per_s": self.saturation_rate,
@@ -456,6 +482,7 @@ def serve(
     prompt_tokens: float = 1024,
     output_tokens: float = 256,
     max_batch: int = MAX_BATCH,
+    mixed_prefill: bool = True,
     parallelism: Parallelism | None = None,
     routing: Routing | None = None,
     dtypes: DTypes | Mapping[str, object] | str | None = None,
@@ -480,6 +507,9 @@ def serve(
         Tokens of every prompt, and of an answer on average [token].
     max_batch : int
         Most sequences one replica decodes together; memory may allow fewer [1].
+    mixed_prefill : bool
+        Whether a prompt is prefilled within a round of those that decode (vLLM, TensorRT-LLM), or alone and ahead of
+        them (SGLang unless told to mix).
 
     Returns
     -------
@@ -493,8 +523,8 @@ def serve(
 
     Notes
     -----
-    Prefills of T_pre seconds stop the batch; what they leave of the time goes to rounds of T(n) seconds, of which
-    a request takes R.  T is averaged over the batches that occur, not taken at their mean; where it is affine in
+    A prefill takes T_pre seconds of the machine; what prefills leave of the time goes to rounds of T(n) seconds, of
+    which a request takes R.  T is averaged over the batches that occur, not taken at their mean; where it is affine in
     the batch both agree with the closed form.  Source: equations.md section 9; Kong et al., arXiv 2605.15051,
     for Little's law.
 
@@ -520,6 +550,7 @@ def serve(
     output = checked_number("output_tokens", output_tokens)
     most = int(checked_number("max_batch", max_batch))
     tax = checked_number("speculation_tax", speculation_tax)
+    mixed = checked_flag("mixed_prefill", mixed_prefill)
     if lengths.size > MOST_LENGTHS:
         raise InputError(f"draft_length: at most {MOST_LENGTHS} values, 0 among them, got {lengths.size}")
     given = None if rate is None else _checked_rates(rate)
@@ -527,10 +558,12 @@ def serve(
     servers, held = [], []
     for length in lengths:
         drafting = drafter if length else None
+        alone, joined = _prefill_times(setting, drafting, prompt)
         room = _room(setting, drafting, context=prompt + output / 2.0, draft_length=float(length))
         servers.append(
             Server(
-                prefill_time=_prefill_time(setting, drafting, prompt),
+                prefill_time=alone,
+                joined_prefill=joined if mixed else None,
                 round_time=_round_time(
                     setting, drafter, int(min(room, most)), context=prompt + output / 2.0, length=float(length), tax=tax
                 ),
@@ -596,16 +629,18 @@ def _room(setting: Setting, draft: Draft | None, *, context: float, draft_length
     return room
 
 
-def _prefill_time(setting: Setting, draft: Draft | None, prompt: float) -> float:
-    """Seconds of one prompt on one replica, alone, through the target and the drafter [s]."""
+def _prefill_times(setting: Setting, draft: Draft | None, prompt: float) -> tuple[float, float]:
+    """Seconds of one prompt alone, and by which each further one lengthens a step, drafter included [s]."""
     own = None if draft is None or draft.kind == "self_speculation" else setting.for_draft(draft)
-    one = np.asarray(float(setting.parallelism.dp))
+    more = np.ceil(CHUNK / prompt)
+    prompts = setting.parallelism.dp * np.array([1.0, 1.0 + more])
     passes = (
-        evaluate(each, batch=one, tokens_per_sequence=np.asarray(prompt), context=np.zeros(()), prefill=True)
+        evaluate(each, batch=prompts, tokens_per_sequence=np.asarray(prompt), context=np.zeros(()), prefill=True).time
         for each in (setting, own)
         if each is not None
     )
-    return float(sum(step.time for step in passes))
+    one, several = np.sum([*passes], axis=0)
+    return float(one), float((several - one) / more)
 
 
 def _round_time(

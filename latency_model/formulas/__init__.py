@@ -29,6 +29,7 @@ from latency_model.formulas.draft_length import (
 from latency_model.formulas.load import (
     batch_probabilities,
     expected_rounds,
+    first_token_latency,
     inflection_context,
     queueing_delay,
     request_latency,
@@ -70,6 +71,7 @@ __all__ = [
     "expected_tokens",
     "expected_tokens_from_conditional",
     "expert_miss_probability",
+    "first_token_latency",
     "hot_expert_imbalance",
     "inflection_context",
     "operations_increase",

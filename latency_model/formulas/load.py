@@ -10,6 +10,7 @@ from latency_model.formulas.domain import Array, quantity
 __all__ = [
     "batch_probabilities",
     "expected_rounds",
+    "first_token_latency",
     "inflection_context",
     "queueing_delay",
     "request_latency",
@@ -172,6 +173,48 @@ def expected_rounds(survival: ArrayLike, tokens: ArrayLike) -> Array:
     surplus = survivals @ np.arange(1.0, survivals.shape[-1] + 1) / each
     rounds: Array = (wanted + surplus) / each
     return rounds[()]
+
+
+def first_token_latency(*, round_time: ArrayLike, prefill_time: ArrayLike, rate: ArrayLike) -> Array:
+    r"""Mean time to the first token where a prompt is prefilled in the round that begins after it has come.
+
+    .. math:: T_\text{first} = \left(\tfrac12 + \rho\right)\left(\frac{T}{1 - \rho}
+        + \frac{\lambda T_\text{pre}^2}{1 - \rho^2}\right) + T + T_\text{pre}, \qquad \rho = \lambda T_\text{pre}
+
+    Parameters
+    ----------
+    round_time : array_like
+        Seconds of a round T [s] without prefills.
+    prefill_time : array_like
+        Seconds T_pre [s] by which each prompt lengthens the round it is prefilled in.
+    rate : array_like
+        Requests that arrive λ [1/s].
+
+    Returns
+    -------
+    ndarray or float64
+        Mean time from arrival to the end of that round [s]; inf where λ T_pre ≥ 1.
+
+    Notes
+    -----
+    Valid for Poisson arrivals at a machine that always decodes. Rounds with the prompts that came during the last
+    one have mean T/(1 − ρ) and variance λ T_pre² times that over 1 − ρ²; an arrival falls into a long one more
+    often, waits half of it, and is prefilled with all that came during it.
+
+    Source: latency-model equation sheet, section 9 (derived).
+
+    Examples
+    --------
+    >>> first_token_latency(round_time=0.01, prefill_time=0.02, rate=[0.0, 10.0, 50.0]).tolist()
+    [0.035, 0.0417, inf]
+    """
+    step, added = quantity("round_time", round_time), quantity("prefill_time", prefill_time)
+    arriving = quantity("rate", rate)
+    busy = added * arriving
+    with np.errstate(divide="ignore", invalid="ignore"):
+        met = step / (1.0 - busy) + arriving * added**2 / (1.0 - busy**2)  # mean length of the round an arrival meets
+        latency = (0.5 + busy) * met + step + added
+    return np.where(busy >= 1.0, np.where(np.isnan(step), np.nan, np.inf), latency)[()]
 
 
 def batch_probabilities(*, demand: ArrayLike, rate: ArrayLike) -> Array:
