@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from latency_model.costs.round import Round, speculate
+from latency_model.specs.hardware import HardwareProfile
 from latency_model.views.figures.style import PALETTE, Notes, label
 from latency_model.views.figures.waterfall import notes_of
 
@@ -77,10 +78,10 @@ def joint_notes(rounds: Sequence[Round]) -> Notes:
     )
 
 
-def formula_notes(*assumptions: str) -> Notes:
-    """Notes of a figure that needs no device."""
+def formula_notes(*assumptions: str, machine: HardwareProfile | None = None) -> Notes:
+    """Notes of a figure drawn from formulas, with the machine whose datasheet they take, if any."""
     return Notes(
-        device="none, formulas alone",
+        device=f"{machine.title} (profile {machine.name} {machine.digest})" if machine else "none, formulas alone",
         assumptions=assumptions,
         not_modelled=(),
         version=version("latency-model"),

@@ -23,6 +23,7 @@ __all__ = ["claim"]
 SHARES = np.linspace(0.0, 1.0, 201)
 #: Bytes of a weight in the experiment, which ran in fp32.
 FP32 = 4.0
+V100 = "v100-sxm2"
 
 
 def claim(theme: str = "light") -> Claim:
@@ -136,7 +137,7 @@ def _moving_check() -> Group:
 
 def _threshold() -> float:
     """Tokens whose multiplication takes as long as fetching the weights over PCIe."""
-    machine = load_hardware("v100-sxm2")
+    machine = load_hardware(V100)
     if machine.pcie is None:
         raise InputError(f"{machine.name}: no rate of its host link is known")
     return float(
@@ -162,6 +163,6 @@ def _moving(check: Group, theme: str) -> Figure:
         subtitle="Switch-128 in fp32, 8x V100 (HarMoEny); the line: multiplying takes as long as fetching the weights",
         x=AxisStyle("Threshold q [tokens]", log=True, octave=2),
         y=AxisStyle("Time of the run [s]", can_log=False),
-        notes=formula_notes(*check.assumptions),
+        notes=formula_notes(*check.assumptions, machine=load_hardware(V100)),
         theme=theme,
     )
