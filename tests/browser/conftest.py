@@ -139,6 +139,7 @@ def page(browser: Chrome, tmp_path: Path) -> Iterator[Page]:
     browser.switch_to.new_window("tab")
     saved = {"behavior": "allow", "downloadPath": str(tmp_path / "downloads")}
     browser.execute_cdp_cmd("Browser.setDownloadBehavior", saved)
+    browser.execute_cdp_cmd("Emulation.setFocusEmulationEnabled", {"enabled": True})
     tab = Page(browser)
     tab.complaints(), tab.hosts()  # those of the tabs before
     yield tab.size(1280)
