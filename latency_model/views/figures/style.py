@@ -7,6 +7,7 @@ import itertools
 import math
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -225,8 +226,9 @@ def pale(colour: str, alpha: float = 0.16) -> str:
     return f"rgba({red},{green},{blue},{alpha})"
 
 
+@cache
 def template(theme: str) -> Any:
-    """The plotly template of a theme, ``light`` or ``dark``."""
+    """The plotly template of a theme, ``light`` or ``dark``; figures take copies of it."""
     import plotly.graph_objects as go
 
     if theme not in THEMES:
