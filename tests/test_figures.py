@@ -219,9 +219,9 @@ def test_expert_lines_are_the_formula() -> None:
 @pytest.fixture(scope="module")
 def served() -> lm.ServingCurve:
     """Llama-3.1-8B with break-even loads below saturation."""
-    rates = np.linspace(0.5, 36.0, 20)
-    asked: dict[str, Any] = {"draft_length": [3, 5], "rate": rates, "prompt_tokens": 128, "output_tokens": 512}
-    return lm.serve("Meta-Llama-3.1-8B", MACHINE, acceptance=VECTOR, **asked)
+    asked: dict[str, Any] = {"draft_length": [3, 5], "prompt_tokens": 128, "output_tokens": 512}
+    curve = lm.serve("Meta-Llama-3.1-8B", MACHINE, acceptance=VECTOR, **asked)
+    return curve.at(np.linspace(0.02, 1.02, 20) * curve.saturation_rate.max())
 
 
 def test_latency_lines_are_the_served_curve_up_to_saturation(served: lm.ServingCurve) -> None:
