@@ -9,6 +9,7 @@ from typing import Any
 from unittest import mock
 
 from latency_model.specs import hardware
+from latency_model.specs.dtypes import DTYPES
 from latency_model.specs.toml_fields import Fields
 from latency_model.units import DIMENSIONS
 
@@ -40,6 +41,7 @@ MEANINGS = {
     "note": "what a reader should know",
     "extends": "name or path of a profile that fills whatever this one does not state",
     "compute.FORMAT": "dense peak of a number format",
+    "compute.exponentials": "exponential functions, of which attention takes one per score",
     "memory.bandwidth": "memory bandwidth",
     "memory.capacity": "memory of one device",
     "memory.on_chip": "memory on the chip",
@@ -61,6 +63,7 @@ MEANINGS = {
     "efficiency.OPERATION.FORMAT.memory": "fraction of the memory bandwidth reached, of the link for collectives",
     "efficiency.OPERATION.FORMAT.overhead": "fixed time of one kernel or message",
     "efficiency.OPERATION.FORMAT.sharpness": "exponent that joins compute and memory time; `inf` is the larger of both",
+    "efficiency.OPERATION.FORMAT.tail": "pieces of work that a core does alone at the end",
     "efficiency.OPERATION.FORMAT.uncertainty": "of all three, relative, one sigma; a table states them apart",
     "efficiency.OPERATION.FORMAT.uncertainty.compute": "of the fraction of the peak",
     "efficiency.OPERATION.FORMAT.uncertainty.memory": "of the fraction of the bandwidth",
@@ -149,7 +152,7 @@ def unit_of(dimension: str) -> str:
 def general(name: str) -> str:
     """The name with placeholders: ``compute.bf16`` is ``compute.FORMAT``."""
     parts = name.split(".")
-    if parts[0] == "compute":
+    if parts[0] == "compute" and parts[1] in DTYPES:
         parts[1] = "FORMAT"
     elif parts[0] == "engine":
         parts[1:-1] = ["ENGINE"]  # names of engines may hold dots
