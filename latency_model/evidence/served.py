@@ -162,7 +162,7 @@ class Host:
 
     def host(self, kernels: Kernels) -> FloatArray:
         """Host time of a step of every run [s]."""
-        return (
+        return np.asarray(
             self.per_step
             + self.per_step_doubling * kernels.doublings
             + self.per_layer * kernels.layers
@@ -406,8 +406,9 @@ def _fit(kernels: Kernels, launch_share: float) -> Host:
         loss="soft_l1",
         f_scale=LOSS_SCALE,
     )
-    rounded = host(np.round(found.x, DECIMALS))
-    return evolve(rounded, **{name: float(f"{getattr(rounded, name):.6g}") for name in FITTED})
+    values = np.round(found.x, DECIMALS) * units
+    clean: dict[str, Any] = {name: float(f"{value:.6g}") for name, value in zip(FITTED, values, strict=True)}
+    return Host(launch_share=launch_share, **clean)
 
 
 def predict_tpot(kernels: Kernels, hosts: dict[str, Host]) -> FloatArray:

@@ -78,7 +78,7 @@ def fit_sglang() -> dict[str, float]:
     Examples
     --------
     >>> {name: f"{1e3 * seconds:.1f} ms" for name, seconds in fit_sglang().items()}  # doctest: +SKIP
-    {'per_round': '1.7 ms', 'per_sequence': '0.1 ms', 'per_round_doubling': '1.5 ms'}
+    {'per_round': '1.7 ms', 'per_sequence': '0.1 ms', 'per_round_doubling': '1.3 ms'}
     """
     bare = _without(load_engine(SGLANG), "per_round", "per_sequence", "per_round_doubling")
     counts, kernels, seconds = [], [], []
