@@ -54,15 +54,14 @@ def draft_length_map(data: Any = None, *, theme: str = "light", **axes: Any) -> 
     for name in ("batch", "context", "draft_length"):
         if grid.sizes.get(name, 1) < 2:
             raise InputError(f"a map needs several values of {name}")
-    figure = go.Figure()
+    traces: list[Any] = []
     pictures = []
     lengths = grid.draft_length.values
     for index, picture in enumerate(choices(grid, ("batch", "context", "draft_length", "term"))):
         pictures.append(picture.labels)
-        for trace in _traces(picture.data, lengths):
-            figure.add_trace(trace.update(meta={"picture": index}))
-    figure = finish(
-        figure,
+        traces += [trace.update(meta={"picture": index}) for trace in _traces(picture.data, lengths)]
+    return finish(
+        go.Figure(traces),
         title="Best draft length by batch and context",
         subtitle=subtitle(grid, ("batch", "context", "draft_length")),
         x=axis_style(grid, "batch"),
@@ -70,8 +69,8 @@ def draft_length_map(data: Any = None, *, theme: str = "light", **axes: Any) -> 
         notes=Notes.of(grid),
         pictures=pictures,
         theme=theme,
+        layout={"legend": {"x": 1.02, "y": 0.0, "yanchor": "bottom"}},
     )
-    return figure.update_layout(legend={"x": 1.02, "y": 0.0, "yanchor": "bottom"})
 
 
 def _traces(plane: Dataset, lengths: NDArray[Any]) -> list[Any]:

@@ -63,35 +63,37 @@ def memory(point: Round | Any = None, hardware: Any = None, *, theme: str = "lig
         for (name, size), colour in zip(parts.items(), (PALETTE[0], PALETTE[3], PALETTE[2]), strict=True)
         if size > 0
     ]
-    figure = go.Figure(bars)
-    for bytes_, name, dash in (
-        (use.capacity, f"usable: {USABLE_FRACTION:.0%} of the device", "dash"),
-        (capacity, "the device", "solid"),
-    ):
-        figure.add_trace(
-            go.Scatter(
-                x=[bytes_ / GIGABYTE] * 2,
-                y=[-0.5, 0.5],
-                yaxis="y2",
-                mode="lines",
-                line={"color": PALETTE[1], "dash": dash, "width": 2.5},
-                name=f"{name}, {bytes_ / GIGABYTE:.3g} GB",
-                hoverinfo="name",
-            )
+    limits = [
+        go.Scatter(
+            x=[bytes_ / GIGABYTE] * 2,
+            y=[-0.5, 0.5],
+            yaxis="y2",
+            mode="lines",
+            line={"color": PALETTE[1], "dash": dash, "width": 2.5},
+            name=f"{name}, {bytes_ / GIGABYTE:.3g} GB",
+            hoverinfo="name",
         )
-    figure = finish(
-        figure,
+        for bytes_, name, dash in (
+            (use.capacity, f"usable: {USABLE_FRACTION:.0%} of the device", "dash"),
+            (capacity, "the device", "solid"),
+        )
+    ]
+    return finish(
+        go.Figure([*bars, *limits]),
         title=_title(use),
         subtitle=point_subtitle(round_),
         x=AxisStyle("Memory [GB]", can_log=False),
         y=AxisStyle("", can_log=False),
         notes=notes_of(round_),
         theme=theme,
+        layout={
+            "yaxis": {"type": "category", "tickformat": None, "rangemode": None},
+            "yaxis2": {"overlaying": "y", "range": [-0.5, 0.5], "visible": False, "fixedrange": True},
+            "legend": {"orientation": "h", "x": 0, "y": 1.0, "yanchor": "bottom", "traceorder": "normal"},
+            "barmode": "stack",
+            "bargap": 0.35,
+        },
     )
-    figure.update_yaxes(type="category", tickformat=None, rangemode=None)
-    hidden = {"overlaying": "y", "range": [-0.5, 0.5], "visible": False, "fixedrange": True}
-    legend = {"orientation": "h", "x": 0, "y": 1.0, "yanchor": "bottom", "traceorder": "normal"}
-    return figure.update_layout(barmode="stack", yaxis2=hidden, legend=legend, bargap=0.35)
 
 
 def _title(use: MemoryUse) -> str:

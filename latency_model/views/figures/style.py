@@ -8,6 +8,7 @@ import math
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -273,8 +274,9 @@ def finish(
     lower: AxisStyle | None = None,
     pictures: Sequence[Mapping[str, str]] = (),
     theme: str = "light",
+    layout: Mapping[str, Any] = MappingProxyType({}),
 ) -> Figure:
-    """Give a figure its axes, buttons, choices and notes.
+    """Give a figure its axes, buttons, choices and notes, and what else its ``layout`` holds.
 
     A figure of two rows names the vertical axis of its ``lower`` one; both are linear or logarithmic together.
     Traces that belong to one picture say so in ``meta["picture"]``, its index in ``pictures``.  What a page needs
@@ -287,8 +289,7 @@ def finish(
     if len(pictures) > 1:
         menus.append(_picture_menu(figure, pictures))
     drawn = figure.layout.to_plotly_json()
-    # Assigned at once: plotly takes milliseconds for every update.
-    figure.layout = drawn | {
+    finished = drawn | {
         "template": template(theme),
         "title": {"text": f"{title}<br><span style='font-size:14px'>{subtitle}</span>", "y": 0.97, "yanchor": "top"},
         "margin": {"l": 70, "r": 30, "t": 120, "b": 90 + 15 * len(wrapped)},
@@ -308,6 +309,9 @@ def finish(
         "annotations": [*drawn.get("annotations", ()), _footer(wrapped)],
         "updatemenus": menus,
     }
+    for name, value in layout.items():
+        finished[name] = finished.get(name, {}) | value if isinstance(value, dict) else value
+    figure.layout = finished  # at once: plotly takes milliseconds for every update
     return figure
 
 

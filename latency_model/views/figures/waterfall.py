@@ -76,7 +76,7 @@ def waterfall(point: Round | Any = None, hardware: Any = None, *, theme: str = "
             hoverinfo="name",
         )
     )
-    figure = finish(
+    return finish(
         figure,
         title=f"Where a round of {1e3 * total:.3g} ms goes: {tokens:.2f} tokens, speedup {speedup:.2f}",
         subtitle=point_subtitle(round_),
@@ -84,10 +84,12 @@ def waterfall(point: Round | Any = None, hardware: Any = None, *, theme: str = "
         y=AxisStyle("", can_log=False),
         notes=notes_of(round_),
         theme=theme,
+        layout={
+            "xaxis": {"range": [0.0, 1.2e3 * max(total, plain * tokens)], "autorange": False},
+            "yaxis": {"type": "category", "autorange": "reversed", "tickformat": None, "rangemode": None},
+            "legend": {"orientation": "h", "x": 0, "y": 1.0, "yanchor": "bottom"},
+        },
     )
-    figure.update_xaxes(range=[0.0, 1.2e3 * max(total, plain * tokens)], autorange=False)
-    figure.update_yaxes(type="category", autorange="reversed", tickformat=None, rangemode=None)
-    return figure.update_layout(legend={"orientation": "h", "x": 0, "y": 1.0, "yanchor": "bottom"})
 
 
 def single_point(point: Round | Any, hardware: Any, asked: dict[str, Any]) -> Round:
