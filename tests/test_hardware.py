@@ -573,3 +573,39 @@ def test_an_engines_own_blocks_replace_the_common_ones_for_it_alone(tmp_path):
         'extends = "./mine.toml"\n[efficiency.gemm.bf16]\nmemory = 0.9\noverhead = "5 us"\n', encoding="utf-8"
     )
     assert load_hardware(path).for_engine("sglang").efficiency("gemm", "bf16").memory == 0.9
+
+
+# --- what runs beside products ----------------------------------------------------------------------------
+
+
+def test_profiles_with_measured_prefill_state_their_exponentials():
+    """Constants of prefill were fitted with the softmax counted apart: without its rate they would be too fast."""
+    for name in hardware_names():
+        profile = load_hardware(name)
+        block = profile.efficiencies.get(("attention_prefill", "bf16"))
+        if block is not None and block.tail:
+            assert profile.exponentials is not None, name
+            assert profile.cores is not None, name
+
+
+def test_exponentials_are_sixteen_a_clock_and_core():
+    """Products a clock and core: 4096 FLOPs on Hopper, 8192 on Blackwell, 2048 on Ampere; Blackwell Ultra has 32."""
+    for name, ratio in {"h100-sxm": 256, "b200-sxm": 512, "gb300": 256, "a100-sxm-80gb": 128}.items():
+        profile = load_hardware(name)
+        assert profile.peak_flops("bf16").value / profile.exponentials.value == pytest.approx(ratio, rel=0.01)
+
+
+def test_rounding_is_element_wise_work_where_nothing_else_is_known():
+    profile = load_hardware("mi300x")
+    block = profile.efficiency("quantise", "fp8")
+    assert block.memory == profile.efficiency("elementwise", "fp8").memory
+    assert block.memory_uncertainty > profile.efficiency("elementwise", "fp8").memory_uncertainty
+    assert load_hardware("h100-sxm").efficiency("quantise", "fp8").kind == "measured"
+
+
+def test_a_tail_and_exponentials_are_written_and_read_back(tmp_path):
+    h100 = load_hardware("h100-sxm")
+    write_hardware(h100, tmp_path / "copy.toml")
+    again = load_hardware(tmp_path / "copy.toml")
+    assert again.efficiency("gemm", "fp8").tail == h100.efficiency("gemm", "fp8").tail > 0
+    assert again.exponentials == h100.exponentials
