@@ -208,7 +208,7 @@ def round_cost(
         once=once,
         drafting=drafting,
         sequences=setting.parallelism.sequences_per_replica(batch),
-        doublings=setting.parallelism.doublings,
+        doublings=setting.parallelism.doublings(setting.model.is_moe),
         engine=load_engine("none") if share == "context" else setting.engine,
         proposal_time=0.0 if share == "context" else draft.host_time,
         tax=speculation_tax,

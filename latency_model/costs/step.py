@@ -300,7 +300,7 @@ def step_host_times(setting: Setting) -> HostTimes:
     """Host seconds of a step by what they are paid for: once, for ranks that wait, for layers, for routing [s]."""
     counts = {
         "per_step": 1.0,
-        "per_step_doubling": setting.parallelism.doublings,
+        "per_step_doubling": setting.parallelism.doublings(setting.model.is_moe),
         "per_layer": len(setting.model.layers),
         "per_moe_layer": sum(count for _, count in setting.model.moe_kinds),
     }

@@ -277,7 +277,7 @@ def _group_times(runs: Sequence[Run]) -> Kernels:
         prompts=(batch / replicas - 1.0) / output,
         layers=np.full(len(runs), float(len(model.layers))),
         moe_layers=np.full(len(runs), float(sum(count for _, count in model.moe_kinds))),
-        doublings=np.full(len(runs), first.layout.doublings),
+        doublings=np.full(len(runs), first.layout.doublings(model.is_moe)),
     )
 
 

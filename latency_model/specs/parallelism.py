@@ -78,10 +78,12 @@ class Parallelism:
         """Devices in all [1]; expert parallelism reuses those of tp and dp."""
         return self.tp * self.pp * self.dp
 
-    @property
-    def doublings(self) -> float:
-        """How often the ranks that compute one step together double from one, log2(tp dp) [1]."""
-        return math.log2(self.tp * self.dp)
+    def doublings(self, moe: bool) -> float:
+        """How often the ranks that wait for each other in a step double from one [1].
+
+        Replicas of a model with experts exchange tokens in every layer, log2(tp dp); those of a dense one never meet.
+        """
+        return math.log2(self.tp * (self.dp if moe else 1))
 
     @property
     def expert_tp(self) -> int:
