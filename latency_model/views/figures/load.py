@@ -104,7 +104,7 @@ def latency_against_load(
 def _highest(curve: ServingCurve, quantity: str, promised: float) -> float:
     """Where the axis ends: above all that is drawn, or some times above what a lone request takes."""
     seconds = QUANTITIES[quantity].seconds
-    lone = getattr(curve.at(1e-9 * curve.saturation_rate.min()), quantity).max() / seconds
+    lone = getattr(curve.at(max(1e-6 * curve.saturation_rate.min(), 1e-12)), quantity).max() / seconds
     values = getattr(curve, quantity)
     longest = values[np.isfinite(values)].max(initial=0.0) / seconds
     return 1.05 * float(min(max(longest, promised), max(HIGHEST * lone, 1.3 * promised)))
