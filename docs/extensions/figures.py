@@ -6,9 +6,12 @@ gets the local copy, and ``static/figures.js`` lets figures follow the theme and
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import re
+import tempfile
+from pathlib import Path
 
 import plotly.offline
 from docutils import nodes
@@ -25,6 +28,16 @@ FROM_A_NETWORK = re.compile(
     r"|<link[^>]* rel=\"stylesheet\"[^>]*\"https?:[^\"]*"
     r"|<script[^>]*>import \"https?:[^\"]*"
 )
+
+
+def kernels() -> None:
+    """Start kernels alike wherever pages are built: with this configuration, not with that of the user."""
+    folder = tempfile.TemporaryDirectory(prefix="latency-model-docs-", ignore_cleanup_errors=True)
+    atexit.register(folder.cleanup)
+    profile = Path(folder.name) / "profile_default"
+    profile.mkdir()
+    (profile / "ipython_kernel_config.py").write_text("c.IPKernelApp.log_level = 'ERROR'\n", encoding="utf-8")
+    os.environ |= {"IPYTHONDIR": folder.name, "PLOTLY_RENDERER": "notebook_connected"}
 
 
 def local(app: Sphinx, doctree: nodes.document) -> None:
@@ -58,8 +71,8 @@ def write(app: Sphinx, error: Exception | None) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Choose how kernels write figures, and connect."""
-    os.environ["PLOTLY_RENDERER"] = "notebook_connected"
+    """Connect."""
+    kernels()
     app.connect("doctree-read", local)
     app.connect("html-page-context", scripts)
     app.connect("build-finished", write)
