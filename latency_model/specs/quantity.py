@@ -16,7 +16,7 @@ KINDS = ("datasheet", "measured", "transferred", "assumed")
 #: how far predicted times move when the measured constants of a device are replaced by those of the H100 (transferred)
 #: or by the judged set for devices without measurements (assumed), the larger of decode steps on every measured device
 #: and of served runs: docs/silicon.md, "Intervals"; ``latency_model.evidence.coverage`` computes it.
-KIND_ERRORS = {"datasheet": 0.0, "measured": 0.0, "transferred": 0.09, "assumed": 0.22}
+KIND_ERRORS = {"datasheet": 0.0, "measured": 0.0, "transferred": 0.08, "assumed": 0.22}
 
 
 @frozen(kw_only=True)
