@@ -100,7 +100,8 @@
         const [{ prop_id, value }] = window.dash_clientside.callback_context.triggered;
         if (!value) return [same, same, same];
         const { x, y } = value.points[0];
-        if (prop_id.startsWith("figure-map")) return [x, y, same];
+        // The map's cells are powers of two; plotly gives the middle between their edges.
+        if (prop_id.startsWith("figure-map")) return [...[x, y].map(value => 2 ** Math.round(Math.log2(value))), same];
         return prop_id.startsWith("figure-batch") ? [x, same, same] : [same, same, x];
       },
 
