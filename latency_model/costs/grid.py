@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,15 +23,15 @@ LARGEST_TABLE = 1 << 21
 def distinct(*coordinates: FloatArray) -> tuple[tuple[FloatArray, ...], IndexArray | None]:
     """Distinct tuples of whole-numbered coordinates and, for each point, which of them it is.
 
-    Where that does not pay (few points, fractions, a huge range) the coordinates come back as they are, with
-    None for the index.
+    Where that does not pay (few points, fractions, a huge range, axes of a grid) the coordinates come back as they are,
+    with None for the index.
 
     >>> values, index = distinct(np.tile([3.0, 1.0], 2000))
     >>> values[0].tolist(), values[0][index][:3].tolist()
     ([1.0, 3.0], [3.0, 1.0, 3.0])
     """
     shape = np.broadcast_shapes(*(np.shape(c) for c in coordinates))
-    if len(shape) == 0 or np.prod(shape) < SMALL:
+    if len(shape) == 0 or np.prod(shape) < SMALL or _crossed(coordinates, shape):
         return coordinates, None
     spans = [int(c.max()) + 1 for c in coordinates if np.isfinite(c).all()]
     if len(spans) < len(coordinates) or np.prod(spans, dtype=float) > min(LARGEST_TABLE, 8.0 * np.prod(shape)):
@@ -48,6 +49,12 @@ def distinct(*coordinates: FloatArray) -> tuple[tuple[FloatArray, ...], IndexArr
     place[keys] = np.arange(keys.size)
     values = np.unravel_index(keys, spans)
     return tuple(value.astype(np.float64) for value in values), place[key]
+
+
+def _crossed(coordinates: tuple[FloatArray, ...], shape: tuple[int, ...]) -> bool:
+    """Whether each of several coordinates has axes of its own, so that none of their tuples repeats by itself."""
+    sizes = [c.size for c in coordinates if c.size > 1]
+    return len(sizes) > 1 and math.prod(sizes) == math.prod(shape)
 
 
 def blocks(shape: tuple[int, ...], size: int) -> Iterator[tuple[slice, ...]]:

@@ -122,7 +122,8 @@ class RoundCost:
         total = self.drafting * self.proposal_time
         if self.draft_step is not None:
             host = scaled_host_time({"per_draft_step": self.engine.per_draft_step.value}, scales)
-            total = total + self.passes * (self.draft_step.scaled_time(scales) + host)
+            network = self.passes * (self.draft_step.scaled_time(scales) + host)
+            total = total + network if self.proposal_time else network
         if self.once is not None:
             total = total + self.drafting * self.once.scaled_time(scales)
         factor = scales.get(("draft", "time"), 1.0)

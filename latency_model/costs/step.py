@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any, Literal
 
 import numpy as np
@@ -173,7 +173,7 @@ class Part:
 
     def time(self, scales: Scales = NO_SCALES) -> FloatArray:
         """Seconds of all components at every point [s]."""
-        return self.spread(np.asarray(sum(component.time(scales) for component in self.components)))
+        return self.spread(_total(component.time(scales) for component in self.components))
 
 
 @frozen(kw_only=True, eq=False, slots=False)
@@ -210,7 +210,9 @@ class StepCost:
 
     def scaled_time(self, scales: Scales = NO_SCALES) -> FloatArray:
         """Seconds of the step with some terms made slower or faster, broadcast shape of the arguments [s]."""
-        total = np.asarray(sum(part.time(scales) for part in self.parts)) + scaled_host_time(self.host_times, scales)
+        # The host first, and what depends on the context last: then shares of a cost add up to it, to the last digit.
+        host = scaled_host_time(self.host_times, scales)
+        total = _total([*([np.asarray(host)] if host else []), *(part.time(scales) for part in self.parts)])
         return total if total.shape == self.shape else np.broadcast_to(total, self.shape)
 
     @property
@@ -294,6 +296,12 @@ class StepCost:
             row["bound"] = _bound(row.pop("terms"), self.shape)
             row["share"] = row["time_s"] / self.time
         return [*rows.values(), host_row("engine", np.full(self.shape, self.engine_time), self.time)]
+
+
+def _total(seconds: Iterable[FloatArray]) -> FloatArray:
+    """Add arrays up, without a pass over the first; nothing at all is 0."""
+    first, *others = [*seconds] or [np.zeros(())]
+    return np.asarray(reduce(np.add, others, first))
 
 
 def step_host_times(setting: Setting) -> HostTimes:
