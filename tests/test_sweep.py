@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -279,6 +280,24 @@ def test_netcdf_reads_back(tmp_path: Path) -> None:
     assert read.held_back_by.astype(str).values.tolist() == grid.held_back_by.values.tolist()
     assert read.speedup.attrs == grid.speedup.attrs
     assert read.attrs["assumptions"] == grid.attrs["assumptions"]
+
+
+@pytest.mark.silicon  # the environment that has pyarrow
+def test_parquet_reads_back(tmp_path: Path) -> None:
+    pandas = import_module("pandas")
+    grid = lm.sweep(MODEL, [MACHINE, "h200-sxm"], quantity="all", batch=[1, 64], acceptance=[0.5, 0.9])
+    path = tmp_path / "sweep.parquet"
+    save.save_parquet(grid, path)
+    read = pandas.read_parquet(path)
+    for name, values in save.columns(grid).items():
+        np.testing.assert_array_equal(read[name].to_numpy(), values, err_msg=name)
+
+
+def test_parquet_without_pyarrow_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(lm.InputError, match="Parquet needs pyarrow"):
+        save.save_parquet(lm.sweep(MODEL, MACHINE), tmp_path / "sweep.parquet")
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_command_prints_what_python_gives() -> None:
