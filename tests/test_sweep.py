@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 import latency_model as lm
 from latency_model.cli import main
+from latency_model.costs import round as round_module
 from latency_model.costs.memory import memory_use
 from latency_model.views import save
 from latency_model.views import sweep as sweep_module
@@ -143,6 +144,8 @@ def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     axes["acceptance"] = [0.5, VECTOR]
     whole = lm.sweep(MODEL, MACHINE, quantity="all", **axes)
     monkeypatch.setattr(sweep_module, "BLOCK", 7)
+    xarray.testing.assert_allclose(lm.sweep(MODEL, MACHINE, quantity="all", **axes), whole, rtol=1e-13)
+    monkeypatch.setattr(round_module, "MOST_PAIRS", 20)
     xarray.testing.assert_allclose(lm.sweep(MODEL, MACHINE, quantity="all", **axes), whole, rtol=1e-13)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
@@ -60,6 +61,8 @@ NOT_MODELLED = (
 
 #: Points evaluated at once by :func:`speculate`; a few arrays of this size stay near the caches.
 BLOCK = 1 << 14
+#: Pairs of batch and draft length that are worked out at once; more are worked out block by block.
+MOST_PAIRS = 1 << 17
 Block = tuple[slice, ...]
 
 
@@ -271,10 +274,14 @@ def round_times_in_blocks(
         ).times()
 
     (sequences, lengths), index = distinct(batch, draft_length)
-    rest = times("rest", sequences, np.zeros(()), lengths)
-    for block in blocks(shape, size):
-        reading = times("context", *(_cut(array, block, shape) for array in (batch, context, draft_length)))
-        if index is None:
+    pairs = math.prod(np.broadcast_shapes(sequences.shape, lengths.shape))
+    rest = times("rest", sequences, np.zeros(()), lengths) if pairs <= MOST_PAIRS else None
+    for block in blocks(shape, max(size, MOST_PAIRS) if rest is None else size):
+        point = [_cut(array, block, shape) for array in (batch, context, draft_length)]
+        reading = times("context", *point)
+        if rest is None:
+            others = list(times("rest", *point))
+        elif index is None:
             others = [_cut(values, block, shape) for values in rest]
         else:
             others = [values[_cut(index, block, shape)] for values in rest]
