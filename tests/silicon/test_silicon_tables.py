@@ -36,9 +36,10 @@ def test_the_committed_constants_are_reproduced(h100_fits):
 
 #: Held-out median and p90 error [1] of the vLLM kernels on an H100 and a B200, with a little room.
 PROMISED = {
-    ("gemm", "bf16"): (0.06, 0.155),
+    ("gemm", "bf16"): (0.06, 0.15),
+    ("gemm", "fp8"): (0.09, 0.25),
     ("attention_decode", "bf16"): (0.07, 0.25),
-    ("attention_prefill", "bf16"): (0.08, 0.25),
+    ("attention_prefill", "bf16"): (0.06, 0.20),
     ("moe", "bf16"): (0.08, 0.30),
     ("all_reduce", "any"): (0.08, 0.25),
 }
