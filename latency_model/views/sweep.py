@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import attrs
@@ -19,6 +18,7 @@ from latency_model.costs.step import COMPUTE_TERMS, MEMORY_TERMS
 from latency_model.costs.uncertainty import Estimate, Estimates, round_estimates
 from latency_model.errors import InputError, nearest
 from latency_model.views.axes import ACCEPTANCE, ARRAYS, AXES, OBJECTS, Grid
+from latency_model.views.version import package_version
 
 if TYPE_CHECKING:
     from xarray import Dataset as Dataset
@@ -414,7 +414,7 @@ def _dataset(grid: Grid, store: Mapping[str, NDArray[Any]], notes: _Notes) -> Da
         coordinates["term"] = ("term", np.array(TERMS), {"long_name": "what the time is spent on"})
     attributes = {
         "title": "speculative decoding: one round at every point",
-        "latency_model_version": version("latency-model"),
+        "latency_model_version": package_version(),
         "profiles": "\n".join(notes.profiles),
         "assumptions": "\n".join(notes.assumptions),
         "not_modelled": "\n".join(NOT_MODELLED),

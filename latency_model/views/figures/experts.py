@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from latency_model.decisions.loading import ExpertLoading, expert_loading
 from latency_model.errors import InputError
 from latency_model.views.figures.style import MOST_LINES, PALETTE, SYMBOLS, AxisStyle, Notes, finish, label
+from latency_model.views.version import package_version
 
 if TYPE_CHECKING:
     from latency_model.views.figures.style import Figure
@@ -69,7 +69,7 @@ def experts(
             device=f"{machine.title} (profile {machine.name} {machine.digest})",
             assumptions=loading.assumptions,
             not_modelled=loading.not_modelled,
-            version=version("latency-model"),
+            version=package_version(),
         ),
         theme=theme,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -11,6 +10,7 @@ from latency_model.decisions.serving import ServingCurve, checked_limit, serve
 from latency_model.errors import InputError
 from latency_model.units import format_quantity
 from latency_model.views.figures.style import MOST_LINES, PALETTE, SYMBOLS, AxisStyle, Notes, finish, label, pale
+from latency_model.views.version import package_version
 
 if TYPE_CHECKING:
     from latency_model.views.figures.style import Figure
@@ -276,5 +276,5 @@ def _notes(curve: ServingCurve) -> Notes:
         device=f"{machine.title} (profile {machine.name} {machine.digest})",
         assumptions=curve.assumptions,
         not_modelled=curve.not_modelled,
-        version=version("latency-model"),
+        version=package_version(),
     )

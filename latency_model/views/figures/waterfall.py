@@ -9,6 +9,7 @@ import numpy as np
 from latency_model.costs.round import Round, speculate
 from latency_model.errors import InputError
 from latency_model.views.figures.style import PALETTE, AxisStyle, Notes, finish, label
+from latency_model.views.version import package_version
 
 if TYPE_CHECKING:
     from latency_model.views.figures.style import Figure
@@ -112,14 +113,12 @@ def point_subtitle(round_: Round) -> str:
 
 def notes_of(round_: Round) -> Notes:
     """The notes of a single round."""
-    from importlib.metadata import version
-
     machine = round_.setting.hardware
     return Notes(
         device=f"{machine.title} (profile {machine.name} {machine.digest})",
         assumptions=round_.assumptions,
         not_modelled=round_.not_modelled,
-        version=version("latency-model"),
+        version=package_version(),
     )
 
 

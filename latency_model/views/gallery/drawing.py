@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from latency_model.costs.round import Round, speculate
 from latency_model.specs.hardware import HardwareProfile
 from latency_model.views.figures.style import PALETTE, Notes, label
 from latency_model.views.figures.waterfall import notes_of
+from latency_model.views.version import package_version
 
 __all__ = ["along", "curve", "formula_notes", "joint_notes", "level", "powers", "published", "rows_of", "told"]
 
@@ -84,7 +84,7 @@ def formula_notes(*assumptions: str, machine: HardwareProfile | None = None) -> 
         device=f"{machine.title} (profile {machine.name} {machine.digest})" if machine else "none, formulas alone",
         assumptions=assumptions,
         not_modelled=(),
-        version=version("latency-model"),
+        version=package_version(),
     )
 
 
