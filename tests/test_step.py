@@ -363,3 +363,18 @@ def test_a_format_the_device_lacks_is_refused_unless_allowed() -> None:
         lm.step_cost(DENSE, "a100-sxm-80gb", dtypes="fp8")
     allowed = lm.step_cost(DENSE, "a100-sxm-80gb", dtypes={"weights": "fp8", "allow_fallback": True})
     assert allowed.time < lm.step_cost(DENSE, "a100-sxm-80gb").time
+
+
+@pytest.mark.parametrize(("weights", "kernels"), [("int4", "moe_int4"), ("mxfp4", "moe_mxfp4"), ("bf16", "moe")])
+def test_experts_stored_in_four_bits_run_kernels_of_their_own(weights: str, kernels: str) -> None:
+    """They multiply as much and load less, and a machine without such a block uses that of the other experts."""
+    cost, whole = step(MOE, dtypes={"weights": weights}), step(MOE)
+    (routed,) = (each for _, each in cost.operations() if each.operation.name == "routed experts")
+    assert routed.operation.kind == kernels
+    assert routed.operation.dtype == "bf16"
+    np.testing.assert_allclose(cost.flops, whole.flops, rtol=1e-12)
+    assert cost.traffic <= whole.traffic
+    plain = lm.load_hardware("rtx-4090")
+    stand_in = plain.efficiency(kernels, "bf16")
+    assert stand_in.memory == plain.efficiency("moe", "bf16").memory
+    assert (stand_in.kind == "measured") <= (kernels == "moe")

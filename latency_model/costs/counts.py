@@ -52,6 +52,10 @@ TILE = 128
 ABSORBED = "latent_up"
 
 
+#: Kernels of experts that are stored in fewer bits than they are multiplied in.
+WEIGHT_ONLY = {"int4": "moe_int4", "mxfp4": "moe_mxfp4"}
+
+
 @frozen(kw_only=True, eq=False)
 class Operation:
     """One kernel, or a fused group, as one device executes it ``repeats`` times in a step.
@@ -364,11 +368,12 @@ def expert_operations(
             visits = visits * np.minimum(rank_imbalance(routing.popularity_cv, block.num_experts, ep, visits), ep)
         shares = [_rank_projection(projection, parallelism.expert_tp, None) for projection in block.expert]
         weights, products, read, written = (sum(column) for column in zip(*shares, strict=True))
+        stored = block.expert[0].matrices[0].format
         yield Operation(
             name="routed experts",
             group="experts",
-            kind="moe",
-            dtype=dtypes.arithmetic(block.expert[0].matrices[0].format),
+            kind=WEIGHT_ONLY.get(stored.name, "moe"),
+            dtype=dtypes.arithmetic(stored),
             flops=2.0 * visits * products,
             traffic=touched * weights + visits * (read + written) * dtypes.activation_bytes,
             repeats=count,

@@ -161,7 +161,7 @@ def expert_loading(
         parallelism=setting.parallelism,
         dtypes=setting.dtypes,
     )
-    experts = [component for component in timed(operations, setting) if component.operation.kind == "moe"]
+    experts = [component for component in timed(operations, setting) if component.operation.group == "experts"]
     component = experts[list(layouts).index(block)]
     touched = _touched(block, each, every, setting.routing)
     plain = _touched(block, 1.0, every, setting.routing)

@@ -32,7 +32,7 @@ from latency_model.specs.hardware import HardwareProfile
 from latency_model.specs.model import ModelArchitecture
 from latency_model.specs.parallelism import Parallelism
 from latency_model.specs.precision import DTypes
-from latency_model.specs.profile import HOST_TIMES
+from latency_model.specs.profile import EXPERTS, HOST_TIMES
 from latency_model.specs.routing import Routing
 from latency_model.specs.workload import checked_number, checked_numbers
 
@@ -60,7 +60,8 @@ LEVERS: dict[str, Scales] = {
     "expert compute": {("experts", "compute"): 0.5},
     "attention compute": {("KV", "compute"): 0.5},
     "kernel launches": {
-        (kind, "overhead"): 0.5 for kind in ("gemm", "moe", "elementwise", "attention_decode", "attention_prefill")
+        (kind, "overhead"): 0.5
+        for kind in ("gemm", *EXPERTS, "elementwise", "attention_decode", "attention_prefill")
     },
     "engine overhead": {("engine", part): 0.5 for part in HOST_TIMES},
     "communication": {("communication", "memory"): 0.5, ("communication", "compute"): 0.5},

@@ -49,6 +49,8 @@ PACKAGE = "aiconfigurator-core {version} (Apache-2.0), https://github.com/ai-dyn
 UNTOLD = 0.5
 #: An engine gets a block of its own where the common one's median error is this much above that of its own [1].
 CLEARLY_WORSE = 0.02
+#: Largest fraction of the 16-bit peak of kernels that multiply in 8 bits where they can.
+MOST_OF_16_BITS = 2.0
 #: Largest fraction of the peak where products and exponentials partly run at once.
 MOST_HIDDEN = 1.3
 
@@ -58,12 +60,15 @@ def bounds_of(rows: Rows) -> Bounds:
 
     Grouped-query decode kernels hardly compute, so their fraction of the peak is kept where latent attention, which
     tells it, lies on Hopper and Blackwell; prefill kernels hide part of the softmax behind products, and may reach more
-    than the peak of both in turn; collectives pass slowly from latency to bandwidth, with a sharpness below 1.
+    than the peak of both in turn; mxfp4 is counted in 16 bits and multiplied in 8 on Blackwell; collectives pass slowly
+    from latency to bandwidth, with a sharpness below 1.
     """
     if rows.operation == "attention_decode":
         return Bounds(compute=(0.7, 0.9))
     if rows.operation == "attention_prefill":
         return Bounds(compute=(0.02, MOST_HIDDEN))
+    if rows.operation == "moe_mxfp4":
+        return Bounds(compute=(0.02, MOST_OF_16_BITS))
     if rows.operation in COLLECTIVES:
         return Bounds(sharpness=(0.3, 3.0))
     return Bounds()

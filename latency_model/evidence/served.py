@@ -30,6 +30,7 @@ from latency_model.evidence.silicon.tables import DEVICES, ENGINES, systems_dire
 from latency_model.specs.hardware import load_hardware
 from latency_model.specs.loader import load_model
 from latency_model.specs.parallelism import Parallelism
+from latency_model.specs.profile import EXPERTS
 
 __all__ = [
     "Host",
@@ -85,7 +86,7 @@ LAUNCH_SHARES = np.round(np.arange(1.0, 0.0, -GRID), 2)
 #: Decimals of the constants in their unit; scores are those of the rounded ones.
 DECIMALS = 2
 #: Kinds of operations whose fixed time is a launch.
-LAUNCHED = ("gemm", "moe", "attention_decode", "attention_prefill", "elementwise")
+LAUNCHED = ("gemm", *EXPERTS, "attention_decode", "attention_prefill", "elementwise")
 
 
 @frozen(kw_only=True)

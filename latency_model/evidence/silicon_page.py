@@ -9,6 +9,7 @@ import numpy as np
 from latency_model.evidence.fit import COLLECTIVES, Errors, Fit, work_of
 from latency_model.evidence.silicon import DEVICES, Rows, moe_rows
 from latency_model.evidence.silicon.moe import drawn_loads, even_loads, uniform_loads
+from latency_model.specs.profile import EXPERTS
 
 __all__ = ["IRREGULAR", "silicon_page", "transfer_errors"]
 
@@ -40,6 +41,15 @@ OPERATIONS = {
         "routing each row was measured with: min(E, t·k) where it was balanced, the collectors' draw where it was a "
         "power law. Both are predicted equally well with the same constants, so skew costs what its distinct "
         "experts cost and little else.",
+    ),
+    "moe_int4": (
+        "Experts in 4-bit integers",
+        "Like the layers above, with weights in 4-bit integers that are multiplied in 16 bits.",
+    ),
+    "moe_mxfp4": (
+        "Experts in mxfp4",
+        "Like the layers above, with weights in mxfp4, multiplied in 16 bits on Hopper and with activations in mxfp8 "
+        "on Blackwell; `compute` is of the 16-bit peak.",
     ),
     "latent_decode": (
         "Latent decode attention",
@@ -210,7 +220,7 @@ def _skew(fits: Sequence[Fit]) -> Iterator[str]:
     folders = {profile: folder for folder, profile in DEVICES.items()}
     for fit in fits:
         rows = fit.rows
-        if rows.operation != "moe" or not rows.stored:
+        if rows.operation not in EXPERTS or not rows.stored:
             continue
         cells = [
             _scored(fit, moe_rows(folders[rows.device], rows.engine, loads=loads), "power law")

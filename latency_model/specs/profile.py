@@ -32,6 +32,8 @@ OPERATIONS = (
     "attention_decode",
     "attention_prefill",
     "moe",
+    "moe_int4",  # experts stored in 4-bit integers and multiplied in 16 bits: kernels of their own
+    "moe_mxfp4",
     "elementwise",  # norms, rotary, activations: traffic only
     "quantise",  # rounding activations to the format of a product, launched with it: traffic only
     "all_reduce",  # memory: fraction of the link reached; overhead: time of an empty message
@@ -39,7 +41,8 @@ OPERATIONS = (
     "p2p",
 )
 #: Operation whose block serves another where that has none.
-STAND_INS = {"quantise": "elementwise"}
+STAND_INS = {"quantise": "elementwise", "moe_int4": "moe", "moe_mxfp4": "moe"}
+EXPERTS = ("moe", "moe_int4", "moe_mxfp4")
 ENGINES_WITH_KERNELS = ("vllm", "sglang", "trtllm")  # whose blocks a profile may state apart from the common ones
 DEVICE_KINDS = ("gpu", "tpu", "asic", "asic-sram", "soc", "cpu")
 #: Host times of an engine: those of any step, and those that only speculation adds.

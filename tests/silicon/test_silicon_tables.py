@@ -41,6 +41,8 @@ PROMISED = {
     ("attention_decode", "bf16"): (0.07, 0.25),
     ("attention_prefill", "bf16"): (0.06, 0.20),
     ("moe", "bf16"): (0.08, 0.30),
+    ("moe_int4", "bf16"): (0.10, 0.30),
+    ("moe_mxfp4", "bf16"): (0.13, 0.30),
     ("all_reduce", "any"): (0.08, 0.25),
 }
 

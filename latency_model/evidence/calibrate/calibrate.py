@@ -26,7 +26,7 @@ from latency_model.specs.acceptance import Acceptance
 from latency_model.specs.draft import Draft
 from latency_model.specs.engine import load_engine
 from latency_model.specs.hardware import HardwareProfile
-from latency_model.specs.profile import ANY_DTYPE, HOST_TIMES, STEP_TIMES, Efficiency
+from latency_model.specs.profile import ANY_DTYPE, EXPERTS, HOST_TIMES, STEP_TIMES, Efficiency
 from latency_model.specs.quantity import Quantity
 from latency_model.specs.workload import checked_numbers
 
@@ -41,7 +41,7 @@ SHORTEST_TIME, LONGEST_TIME = 1e-7, 1e5  # [s]
 LARGEST_WIDENING = 5.0
 LARGEST_RATIO = 30.0  # of predicted to measured times: beyond it they are not of this model and machine
 CHECK = "check the unit of the times, the model, the number formats and the number of devices"
-KERNELS = ("gemm", "moe", "attention_decode", "attention_prefill", "elementwise")
+KERNELS = ("gemm", *EXPERTS, "attention_decode", "attention_prefill", "elementwise")
 #: Terms of communication: its latency is the compute term (see costs.step.Component).
 LINK = tuple((kind, part) for kind in COMMUNICATION for part in ("compute", "memory"))
 

@@ -33,12 +33,16 @@ COLUMNS = (
     "distribution",
     "latency",
 )
-#: Format of the table: (format of the weights, block of the profile, whether it is stored there).
+#: Format of the table: (format of the weights, operation and format of the profile's block, whether it is stored).
+#: Of two formats with one block the first is stored: mxfp4 runs with activations in mxfp8 where kernels for it exist.
 FORMATS = {
-    "bfloat16": ("bf16", "bf16", True),
-    "fp8_block": ("fp8_block", "fp8", True),
-    "fp8": ("fp8", "fp8", False),
-    "nvfp4": ("nvfp4", "fp4", True),
+    "bfloat16": ("bf16", "moe", "bf16", True),
+    "fp8_block": ("fp8_block", "moe", "fp8", True),
+    "fp8": ("fp8", "moe", "fp8", False),
+    "nvfp4": ("nvfp4", "moe", "fp4", True),
+    "int4_wo": ("int4", "moe_int4", "bf16", True),
+    "w4a8_mxfp4_mxfp8": ("mxfp4", "moe_mxfp4", "bf16", True),
+    "w4a16_mxfp4": ("mxfp4", "moe_mxfp4", "bf16", True),
 }
 NARROWEST, MOST_TOKENS, FEW_TOKENS = 256, 16384, 256
 UNGATED = {(2688, 1856), (2048, 5120), (1024, 2688)}  # (hidden, intermediate) of Nemotron layers
@@ -65,7 +69,7 @@ def moe_rows(device: str, engine: str, *, loads: Loads | None = None, several_ra
     table = read_table(device, engine, "moe", "moe_perf", COLUMNS)
     if table is None:
         return
-    for table_format, (stored_as, dtype, stored) in FORMATS.items():
+    for table_format, (stored_as, operation, dtype, stored) in FORMATS.items():
         every = table.where(table["moe_dtype"] == table_format)
         if len(every) == 0:
             continue
@@ -83,7 +87,7 @@ def moe_rows(device: str, engine: str, *, loads: Loads | None = None, several_ra
         balanced = chosen["distribution"] == "balanced"
         yield Rows.of(
             chosen,
-            operation="moe",
+            operation=operation,
             dtype=dtype,
             table_format=table_format,
             kernel=kernel,
