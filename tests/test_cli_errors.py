@@ -73,6 +73,8 @@ def test_a_bad_value_is_one_sentence(arguments, said):
         ("nowhere/config.json", "h100-sxm", "is neither a bundled model nor a file"),
         ("Qwen3-8B", "nowhere/device.toml", "device.toml"),
         ("DeepSeek-V3", "h100-sxm", "try --tp 16"),
+        ("", "h100-sxm", "model '' is neither a bundled model nor a file"),
+        ("Qwen3-8B", "", "no hardware profile is named ''"),
         ("Qwen3-8B", "v100-sxm2", "would run at the fp16 rate"),
     ],
 )
@@ -99,6 +101,8 @@ def test_a_missing_format_runs_in_the_next_one_when_that_is_allowed():
     ("command", "said"),
     [
         (["experts", "-m", "Qwen3-8B", "-H", "h100-sxm"], "is dense"),
+        (["experts", "-n", "1:100000", "-b", "1,2"], "--batch and --tokens: at most 100,000 pairs, got 200,000"),
+        (["optimize", "--acceptance", ""], "acceptance '' is not understood"),
         (["experts", "-n", "0"], "tokens_per_sequence must be at least 1"),
         (["explain", "-b", "1,2"], "--batch: at most 1 value"),
         (["explain", "--prefill", "0"], "tokens_per_sequence must be at least 1"),
@@ -134,6 +138,27 @@ def test_the_other_commands_say_what_is_wrong_too(command, said):
     assert result.exit_code == 1
     assert result.stdout == ""
     assert said in result.stderr.splitlines()[-1]
+
+
+LONG = "a" * 300
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["sweep", "-b", "1", "-o", f"{LONG}.csv"],
+        ["sweep", "-b", "1", "-o", f"{LONG}/sweep.zarr"],
+        ["sweep", "-b", "1", "--html", f"{LONG}.html"],
+        ["serve", "--rate", "1,2", "--html", f"{LONG}.html"],
+        ["gallery", "--only", "skew", "-o", LONG],
+    ],
+)
+def test_a_name_too_long_to_be_a_file_is_one_sentence(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = run(*command)
+    assert result.exit_code == 1
+    assert result.stderr.splitlines()[-1].endswith("cannot be written: File name too long")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_checking_a_faulty_profile_lists_the_faults_and_fails(tmp_path):

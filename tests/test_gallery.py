@@ -289,6 +289,17 @@ def test_a_mistake_is_one_sentence_and_leaves_nothing(tmp_path: Path, where: str
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
+def test_a_directory_that_cannot_be_made_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, **_: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    result = run("-o", str(tmp_path / "new"), "--only", "skew")
+    assert result.exit_code == 1
+    assert "new cannot be written: Read-only file system" in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_directory_without_permission_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("latency_model.views.save.os.access", lambda path, mode: mode != os.W_OK)
     for where in (tmp_path, tmp_path / "new"):

@@ -404,6 +404,8 @@ def test_writing_replaces_whole_files_and_leaves_no_drafts(tmp_path):
 def test_writing_where_one_cannot_is_a_sentence(tmp_path):
     with pytest.raises(InputError, match="cannot be written"):
         write_hardware(load_hardware("l4"), tmp_path / "no" / "such" / "folder.toml")
+    with pytest.raises(InputError, match="cannot be written: File name too long"):
+        write_hardware(load_hardware("l4"), tmp_path / f"{'a' * 300}.toml")
 
 
 def test_a_profile_does_not_differ_from_itself():

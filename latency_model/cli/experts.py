@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from latency_model.cli.options import Command, Numbers, batch_option, format_option, setting_options
+from latency_model.cli.options import Command, Numbers, batch_option, check_pairs, format_option, setting_options
 
 if TYPE_CHECKING:
     from latency_model.cli.render import Column, Result
@@ -34,6 +34,7 @@ def experts(*, setting: dict[str, Any], batch: tuple[int, ...], tokens: tuple[in
     from latency_model.cli.render import show
     from latency_model.decisions.loading import expert_loading
 
+    check_pairs("--batch and --tokens", batch, tokens)
     where = {name: setting[name] for name in ("model", "hardware", "parallelism", "routing", "dtypes")}
     show(result(expert_loading(**where, batch=batch, tokens_per_sequence=tokens)), format)
 

@@ -19,6 +19,7 @@ __all__ = [
     "Named",
     "Numbers",
     "batch_option",
+    "check_pairs",
     "draft_options",
     "format_option",
     "load_options",
@@ -225,8 +226,8 @@ def setting_options(function: Function, *, example: bool = True) -> Function:
         if model is None:
             click.echo(f"An example, {EXAMPLE['model']} on {EXAMPLE['hardware']}: give -m and -H for yours.", err=True)
         setting = {
-            "model": model or EXAMPLE["model"],
-            "hardware": hardware or EXAMPLE["hardware"],
+            "model": EXAMPLE["model"] if model is None else model,
+            "hardware": EXAMPLE["hardware"] if hardware is None else hardware,
             "parallelism": Parallelism(tp=tp, ep=ep, pp=pp, dp=dp),
             "routing": Routing(persistence=persistence, stickiness=stickiness, popularity_cv=popularity_cv),
             "dtypes": DTypes(
@@ -273,7 +274,7 @@ def draft_options(function: Function) -> Function:
             raise InputError(f"--speculative-eagle-topk must be 1 (a chain of drafts), got {speculative_eagle_topk}")
         parameters = click.get_current_context().params
         if parameters["model"] is None and draft is None and draft_model is None:
-            draft, acceptance = EXAMPLE["draft"], acceptance or EXAMPLE["acceptance"]
+            draft, acceptance = EXAMPLE["draft"], EXAMPLE["acceptance"] if acceptance is None else acceptance
         return function(
             draft=drafter(draft, draft_model, draft_tp),
             acceptance=None if acceptance is None else Acceptance.parse(acceptance),
@@ -309,6 +310,13 @@ def batch_option(*, default: str, most: int = MOST_POINTS) -> Function:
     )
 
 
+def check_pairs(options: str, first: tuple[int, ...], second: tuple[int, ...]) -> None:
+    """Refuse lists that combine to more rows than anybody reads."""
+    pairs = len(first) * len(second)
+    if pairs > MOST_POINTS:
+        raise InputError(f"{options}: at most {MOST_POINTS:,} pairs, got {pairs:,}")
+
+
 def load_options(*, batch: str, most: int = MOST_POINTS) -> Callable[[Function], Function]:
     """Add batch and context, at most so many of each; the command gets both as tuples of numbers."""
     options = (
@@ -340,10 +348,7 @@ def load_options(*, batch: str, most: int = MOST_POINTS) -> Callable[[Function],
                 context = (prompt + reply // 2,)
                 assumed = (f"context {context[0]} = isl {prompt} + half of osl {reply}, the middle of a reply",)
             cached = context or (0 if others.get("prefill") else CONTEXT,)
-            if len(batch) * len(cached) > MOST_POINTS:
-                raise InputError(
-                    f"--batch and --context: at most {MOST_POINTS:,} pairs, got {len(batch) * len(cached):,}"
-                )
+            check_pairs("--batch and --context", batch, cached)
             return function(batch=batch, context=cached, assumed=assumed, **others)
 
         return _add(options, with_load)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Iterator
@@ -47,8 +48,10 @@ def write_hardware(profile: HardwareProfile, path: str | Path, *, extends: str =
         draft.write_text("\n".join(_lines(profile, base, extends)) + "\n", encoding="utf-8")
         os.replace(draft, target)
     except OSError as error:
-        draft.unlink(missing_ok=True)
         raise InputError(f"{target} cannot be written: {error.strerror}") from None
+    finally:
+        with contextlib.suppress(OSError):  # moved, or never begun
+            draft.unlink()
 
 
 def profile_rows(profile: HardwareProfile) -> dict[str, str]:

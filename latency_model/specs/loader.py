@@ -137,6 +137,8 @@ def load_bundled(name: str) -> ModelArchitecture:
 
 def config_path(text: str) -> Path | None:
     """Find the config named as a file or as a directory that holds one; None where there is neither."""
+    if not text:  # as a path it would be the directory one stands in
+        return None
     try:
         path = Path(text).expanduser()
         if path.is_file():

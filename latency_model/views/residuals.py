@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from latency_model.errors import InputError
+from latency_model.views.save import whole_file
 
 __all__ = ["write_residuals"]
 
@@ -42,7 +42,5 @@ def write_residuals(
         figure.add_trace(Scatter(x=1e3 * measured, y=100.0 * errors, text=list(labels), mode="markers", name=name))
     figure.update_xaxes(title="measured [ms]", type="log")
     figure.update_yaxes(title="predicted / measured - 1 [%]", zeroline=True)
-    try:
-        Path(path).write_text(figure.to_html(include_plotlyjs=True), encoding="utf-8")
-    except OSError as problem:
-        raise InputError(f"{path} cannot be written: {problem.strerror}") from None
+    with whole_file(Path(path), force=True) as beside:
+        beside.write_text(figure.to_html(include_plotlyjs=True), encoding="utf-8")

@@ -31,6 +31,7 @@ __all__ = [
     "save_csv",
     "save_netcdf",
     "save_parquet",
+    "unwritable",
     "whole_file",
     "whole_store",
 ]
@@ -45,6 +46,13 @@ COLUMNS = {"context": "context_tokens"}
 
 def check_target(path: Path, *, force: bool) -> None:
     """Refuse a path that cannot be written, or that would overwrite what is there."""
+    try:
+        _check_place(path, force=force)
+    except OSError as error:  # a name may be too long to ask anything about it
+        raise unwritable(path, error) from None
+
+
+def _check_place(path: Path, *, force: bool) -> None:
     if path.is_dir() and not _is_store(path):
         raise InputError(f"{path} is a directory; give the name of a file")
     if path.exists() and not force:
@@ -74,7 +82,7 @@ def whole_file(path: Path, *, force: bool = False) -> Iterator[Path]:
     try:
         handle, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.", dir=path.parent)
     except OSError as error:
-        raise _unwritable(path, error) from None
+        raise unwritable(path, error) from None
     os.close(handle)
     beside = Path(name)
     try:
@@ -82,7 +90,7 @@ def whole_file(path: Path, *, force: bool = False) -> Iterator[Path]:
         beside.chmod(0o666 & ~_umask())
         os.replace(beside, path)
     except OSError as error:
-        raise _unwritable(path, error) from None
+        raise unwritable(path, error) from None
     finally:
         beside.unlink(missing_ok=True)
 
@@ -103,11 +111,12 @@ def whole_store(path: Path, *, force: bool = False) -> Iterator[Path]:
     except BaseException as error:
         _remove(beside)
         if isinstance(error, OSError):
-            raise _unwritable(path, error) from None
+            raise unwritable(path, error) from None
         raise
 
 
-def _unwritable(path: Path, error: OSError) -> InputError:
+def unwritable(path: Path, error: OSError) -> InputError:
+    """Say why the system will not write to a path."""
     return InputError(f"{path} cannot be written: {error.strerror or error}")
 
 

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from latency_model.views.gallery import (
 )
 from latency_model.views.gallery.claim import Claim
 from latency_model.views.report import page
-from latency_model.views.save import check_target, whole_file
+from latency_model.views.save import check_target, unwritable, whole_file
 
 __all__ = ["CLAIMS", "Claim", "claims", "save_gallery"]
 
@@ -117,12 +118,15 @@ def save_gallery(
     names = _names(only)
     target = Path(directory) / PAGE
     _check_directory(target.parent)
-    if target.parent.exists():
+    if target.parent.is_dir():
         check_target(target, force=force)
     built = claims(names)
     numbers = {name: number for number, name in enumerate(CLAIMS, start=1)}
     text = page(TITLE, [claim.section(numbers[name]) for name, claim in built.items()], summary=SUMMARY)
-    target.parent.mkdir(exist_ok=True)
+    try:
+        target.parent.mkdir(exist_ok=True)
+    except OSError as error:
+        raise unwritable(target.parent, error) from None
     with whole_file(target, force=force) as beside:
         beside.write_text(text, encoding="utf-8")
     return target, built
@@ -130,7 +134,8 @@ def save_gallery(
 
 def _check_directory(path: Path) -> None:
     """Refuse a path that is no directory and cannot become one."""
-    if path.exists() and not path.is_dir():
+    if os.path.isdir(path):  # False, where Path.is_dir may raise: for a name that is too long
+        return
+    if os.path.exists(path):
         raise InputError(f"{path} is a file; give a directory")
-    if not path.exists():
-        check_target(path, force=False)
+    check_target(path, force=False)
