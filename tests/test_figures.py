@@ -300,6 +300,7 @@ def test_a_figure_from_arguments_reaches_from_a_lone_request_to_saturation() -> 
         (lambda g: lm.figures.pareto(g.sel(draft_length=[1, 2])), "0 among them"),
         (lambda _: lm.figures.waterfall(MODEL, MACHINE, batch=[1, 2]), "shows one point, got 2"),
         (lambda _: lm.figures.experts("Qwen3-8B", MACHINE), "is dense"),
+        (lambda _: lm.figures.experts(MODEL, MACHINE, batch=4), "needs at least 2 batches"),
         (lambda _: lm.figures.latency_against_load("Qwen3-8B", MACHINE, rate=1.0), "several request rates in one list"),
         (
             lambda _: lm.figures.latency_against_load("Qwen3-8B", MACHINE, quantity="p99"),

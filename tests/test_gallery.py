@@ -16,6 +16,7 @@ from click.testing import CliRunner
 
 import latency_model as lm
 from latency_model.cli import main
+from latency_model.errors import InputError
 from latency_model.evidence.published import REPLAYS
 from latency_model.evidence.published.record import DATA
 from latency_model.views import gallery
@@ -40,6 +41,14 @@ def published(claim: gallery.Claim) -> list[Any]:
 def named(claim: gallery.Claim, figure: int, name: str, **wanted: Any) -> Any:
     (trace,) = [t for t in claim.figures[figure].data if t.name == name and all(t[k] == v for k, v in wanted.items())]
     return trace
+
+
+def test_claims_go_by_name_or_number() -> None:
+    assert list(gallery.claims([9])) == list(gallery.claims("9")) == list(gallery.claims(["skew"])) == ["skew"]
+    with pytest.raises(InputError, match="no claim is named '0'"):
+        gallery.claims([0])
+    with pytest.raises(InputError, match="a name or a list of names and numbers, got 9"):
+        gallery.claims(9)  # type: ignore[arg-type]
 
 
 def test_ten_claims_stand_in_order(built: dict[str, gallery.Claim]) -> None:

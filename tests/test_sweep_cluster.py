@@ -115,9 +115,11 @@ def test_however_it_is_cut_every_point_is_speculate(
         ({"batch": 0}, "batch must be a whole number of values from 1, got 0"),
         ({"batch": True}, "batch must be a whole number of values from 1, got True"),
         ({"price": 1}, "'price' is no list of values here"),
+        ("auto", "chunks must map axes to numbers of values, as in {'batch': 64}, got 'auto'"),
+        (64, "chunks must map axes to numbers of values, .*, got 64"),
     ],
 )
-def test_chunks_that_make_no_sense(chunks: dict[str, int], sentence: str) -> None:
+def test_chunks_that_make_no_sense(chunks: Any, sentence: str) -> None:
     with pytest.raises(lm.InputError, match=sentence):
         lm.sweep(**SOME, chunks=chunks)
 

@@ -15,8 +15,8 @@ from latency_model.errors import InputError
 def explore(*, host: str, port: int, show: bool) -> None:
     """Open a page that answers as you choose: model, device, drafter, acceptance, routing, layout (needs Dash).
 
-    It listens on this machine only, loads nothing from a network, and keeps nothing; the address in the browser
-    holds the whole choice.
+    Unless --host says otherwise only this machine reaches it.  It loads nothing from a network and keeps nothing;
+    the address in the browser holds the whole choice.
 
     \b
     Examples:

@@ -93,7 +93,7 @@ def axis_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--kv-dtype", type=texts, metavar="FORMAT", help="KV cache as fp8, bf16, ..."),
         click.option("--activations", type=texts, metavar="FORMAT", help="Compute in.  [default: bf16]"),
         click.option("--allow-dtype-fallback", is_flag=True, default=None, help="Use the next format the device has."),
-        click.option("--engine", type=texts, help="Whose host times: vllm, sglang, trtllm, none.  [default: vllm]"),
+        click.option("--engine", type=texts, help="Whose host times, as for optimize.  [default: vllm]"),
         click.option("--persistence", type=fractions, help="How alike expert choices of one request are, 0 to 1."),
         click.option("--stickiness", type=fractions, help="How often a token keeps its experts, 0 to 1."),
         click.option("--popularity-cv", type=fractions, help="How uneven expert popularity is."),

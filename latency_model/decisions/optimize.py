@@ -60,8 +60,7 @@ LEVERS: dict[str, Scales] = {
     "expert compute": {("experts", "compute"): 0.5},
     "attention compute": {("KV", "compute"): 0.5},
     "kernel launches": {
-        (kind, "overhead"): 0.5
-        for kind in ("gemm", *EXPERTS, "elementwise", "attention_decode", "attention_prefill")
+        (kind, "overhead"): 0.5 for kind in ("gemm", *EXPERTS, "elementwise", "attention_decode", "attention_prefill")
     },
     "engine overhead": {("engine", part): 0.5 for part in HOST_TIMES},
     "communication": {("communication", "memory"): 0.5, ("communication", "compute"): 0.5},

@@ -94,7 +94,8 @@ def load_engine(name: str | EngineOverheads, hardware: HardwareProfile | None = 
     Parameters
     ----------
     name
-        ``vllm``, ``sglang``, ``trtllm``, or ``none`` for bare kernels; overheads are returned as they are.
+        ``vllm``, ``sglang``, ``trtllm``, one of an earlier year such as ``sglang-0.4``, or ``none`` for bare kernels;
+        overheads are returned as they are.
     hardware
         A machine whose profile may state host times of its own, which then replace the shipped ones.
 
@@ -105,8 +106,8 @@ def load_engine(name: str | EngineOverheads, hardware: HardwareProfile | None = 
 
     Examples
     --------
-    >>> load_engine("vllm").per_step.value, load_engine("none").per_step.value
-    (0.00093, 0.0)
+    >>> load_engine("vllm-0.9").per_step.value, load_engine("none").per_step.value
+    (0.00097, 0.0)
     """
     if isinstance(name, EngineOverheads):
         return name

@@ -132,6 +132,8 @@ def _need(library: str) -> None:
 def _lengths(grid: Grid, chunks: Mapping[str, int]) -> dict[str, int]:
     """Values of every axis in a block, as asked."""
     _need("dask")
+    if not isinstance(chunks, Mapping):
+        raise InputError(f"chunks must map axes to numbers of values, as in {{'batch': 64}}, got {shorten(chunks)}")
     for name, length in chunks.items():
         if name not in grid.swept:
             raise InputError(f"chunks: {name!r} is no list of values here; {nearest(name, grid.swept)}")

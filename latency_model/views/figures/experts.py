@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from latency_model.decisions.loading import ExpertLoading, expert_loading
 from latency_model.errors import InputError
 from latency_model.views.figures.style import MOST_LINES, PALETTE, SYMBOLS, AxisStyle, Notes, finish, label
@@ -46,11 +48,11 @@ def experts(
     """
     from plotly.subplots import make_subplots
 
-    if not 1 <= len(tokens_per_sequence) <= MOST_LINES or len(batch) < 2:
+    if not 1 <= np.size(tokens_per_sequence) <= MOST_LINES or np.size(batch) < 2:
         raise InputError(f"the figure needs at least 2 batches and 1 to {MOST_LINES} numbers of tokens")
     loading = expert_loading(model, hardware, batch=batch, tokens_per_sequence=tokens_per_sequence, **asked)
     figure = make_subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.06)
-    for number in range(len(tokens_per_sequence)):
+    for number in range(np.size(tokens_per_sequence)):
         for trace, row in _traces(loading, number):
             figure.add_trace(trace, row=row, col=1)
     figure.add_trace(_crossover(loading), row=2, col=1)
@@ -62,7 +64,7 @@ def experts(
             f"{label(setting.model.name)} on {label(machine.title)}: {loading.block.num_experts} experts, "
             f"{loading.block.top_k} for each token, one layer"
         ),
-        x=AxisStyle("Tokens in the step [tokens]", log=True, octave=1 if len(batch) < 9 else 2),
+        x=AxisStyle("Tokens in the step [tokens]", log=True, octave=1 if np.size(batch) < 9 else 2),
         y=AxisStyle("Touched [experts]", log=True, octave=1),
         lower=AxisStyle("Sharing one [tokens]", log=True),
         notes=Notes(

@@ -51,12 +51,12 @@ SUMMARY = (
 )
 
 
-def claims(only: str | Iterable[str] = (), *, theme: str = "light") -> dict[str, Claim]:
+def claims(only: str | Iterable[str | int] = (), *, theme: str = "light") -> dict[str, Claim]:
     """Build claims with their figures.
 
     Parameters
     ----------
-    only : str or iterable of str
+    only : str or iterable of str or int
         Names or numbers, as on the page; all when empty.
     theme : str
         ``light`` or ``dark``.
@@ -76,8 +76,12 @@ def claims(only: str | Iterable[str] = (), *, theme: str = "light") -> dict[str,
     return {name: build(theme) for name, build in CLAIMS.items() if name in asked}
 
 
-def _names(only: str | Iterable[str]) -> list[str]:
-    return [_name(word) for word in ([only] if isinstance(only, str) else only)]
+def _names(only: str | Iterable[str | int]) -> list[str]:
+    if isinstance(only, str):
+        return [_name(only)]
+    if not isinstance(only, Iterable):
+        raise InputError(f"claims are a name or a list of names and numbers, got {shorten(only)}")
+    return [_name(word if isinstance(word, str) else str(word)) for word in only]
 
 
 def _name(word: str) -> str:
@@ -92,7 +96,7 @@ def _name(word: str) -> str:
 
 
 def save_gallery(
-    directory: str | Path, only: str | Iterable[str] = (), *, force: bool = False
+    directory: str | Path, only: str | Iterable[str | int] = (), *, force: bool = False
 ) -> tuple[Path, dict[str, Claim]]:
     """Build claims and write them as one self-contained page.
 
@@ -100,7 +104,7 @@ def save_gallery(
     ----------
     directory : str or Path
         Where ``index.html`` is written; made where its parent exists.
-    only : str or iterable of str
+    only : str or iterable of str or int
         As in :func:`claims`.
     force : bool
         Replace a page that exists.
