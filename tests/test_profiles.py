@@ -82,8 +82,9 @@ def test_every_efficiency_is_a_fraction_with_an_error(name):
     for operation in OPERATIONS:
         for dtype in profile.peaks or ("bf16",):
             block = profile.efficiency(operation, dtype)
-            # Prefill kernels hide part of the softmax behind products; activations to round may be in the cache.
-            assert 0 < block.compute <= (1.3 if operation == "attention_prefill" else 1)
+            # Prefill kernels hide part of the softmax behind products, and experts in mxfp4 multiply in 8 bits where
+            # they can; activations to round may be in the cache.
+            assert 0 < block.compute <= {"attention_prefill": 1.3, "moe_mxfp4": 2}.get(operation, 1)
             assert 0 < block.memory <= (2 if operation == "quantise" else 1)
             assert 0 < block.overhead < 1e-3 or operation == "quantise"  # launched with the product
             assert block.memory_uncertainty > 0

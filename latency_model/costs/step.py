@@ -212,7 +212,7 @@ class StepCost:
         """Seconds of the step with some terms made slower or faster, broadcast shape of the arguments [s]."""
         # The host first, and what depends on the context last: then shares of a cost add up to it, to the last digit.
         host = scaled_host_time(self.host_times, scales)
-        total = _total([*([np.asarray(host)] if host else []), *(part.time(scales) for part in self.parts)])
+        total = _total([*([np.asarray(host)] if np.any(host) else []), *(part.time(scales) for part in self.parts)])
         return total if total.shape == self.shape else np.broadcast_to(total, self.shape)
 
     @property
