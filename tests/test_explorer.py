@@ -305,6 +305,18 @@ def test_a_broken_config_is_a_sentence(config, sentence):
         Answer.of(State(model=UPLOADED, config=config))
 
 
+def test_a_name_fits_a_line_whatever_a_config_calls_itself():
+    config = json.dumps(json.loads(CONFIG) | {"_name_or_path": "a\x1b[31m\u202e\r\nb" + "c" * 100_000})
+    subject = Answer.of(State(model=UPLOADED, config=config)).subject
+    assert subject.isprintable()
+    assert len(subject) < 200
+
+
+def test_a_byte_order_mark_is_no_part_of_a_file():
+    device = '\ufeffextends = "h100-sxm"\nid = "ours"\n'
+    assert Answer.of(State(hardware=UPLOADED, device=device, model=UPLOADED, config="\ufeff" + CONFIG)).subject
+
+
 @pytest.mark.parametrize(
     ("device", "sentence"),
     [

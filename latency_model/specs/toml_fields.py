@@ -49,7 +49,7 @@ def parse_toml(content: bytes, where: str) -> tuple[dict[str, Any], str]:
     if len(content) > LARGEST_FILE:
         raise InputError(f"{where} has {len(content)} bytes; at most {LARGEST_FILE} are read")
     try:
-        text = content.decode("utf-8")
+        text = content.decode("utf-8-sig")  # some editors put a byte-order mark first
     except UnicodeDecodeError as error:
         raise InputError(f"{where} is not UTF-8 text (byte {error.start})") from None
     if max(map(len, text.splitlines()), default=0) > LONGEST_LINE:

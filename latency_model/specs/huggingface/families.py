@@ -77,6 +77,7 @@ SAME_LAYOUT: Final = {
 
 #: Wrappers of a text model with other modalities: the text model's config is nested in ``text_config``.
 NESTED = "text_config"
+LONGEST_NAME = 80  # characters of a name that fit beside other words
 INHERITED = ("tie_word_embeddings", "torch_dtype", "dtype", "quantization_config", "compression_config")
 
 #: Keys that change no size here: token ids, training, rotary settings, routing arithmetic, bookkeeping.
@@ -164,7 +165,7 @@ def architecture_from_config(
         split="outputs",
     )
     return ModelArchitecture(
-        name=name,
+        name=display_name(name),
         family=family_name,
         hidden_size=decoder.hidden_size,
         vocab_size=decoder.vocab_size,
@@ -179,6 +180,16 @@ def architecture_from_config(
         source=source,
         assumptions=(*notes, *config.assumptions, *config.describe_defaults(), *formats.assumptions),
     )
+
+
+def display_name(name: str) -> str:
+    r"""A name fit for a line of text, whatever a config or a directory calls itself.
+
+    >>> display_name("Tiny\x1b[31m\u202e Llama")
+    'Tiny [31m Llama'
+    """
+    printable = "".join(character if character.isprintable() else " " for character in name)
+    return " ".join(printable.split())[:LONGEST_NAME].rstrip() or "model"
 
 
 def text_config(outer: Config) -> Config:
