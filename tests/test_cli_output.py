@@ -8,6 +8,7 @@ import json
 import math
 import re
 from importlib import resources
+from pathlib import Path
 
 import jsonschema
 import pytest
@@ -100,8 +101,35 @@ def test_markdown_is_a_rectangle(command, arguments):
     assert {line.replace("\\|", "").count("|") for line in (head, rule, *rows)} == {head.count("|")}
 
 
+STEPS = str(Path(__file__).parents[1] / "docs" / "tutorials" / "steps-llama-2-7b.csv")
+LONG_TABLES = [
+    (
+        "sweep",
+        [
+            "-m",
+            "Qwen3-8B",
+            "-m",
+            "DeepSeek-V3",
+            "-H",
+            "h200",
+            "--tp",
+            "8",
+            "--ep",
+            "1,8",
+            "-b",
+            "1:2",
+            "-k",
+            "0:1",
+            "--engine",
+            "sglang-0.4,vllm",
+        ],
+    ),
+    ("calibrate", [STEPS, "-m", "Llama-2-7b-hf", "-H", "a100-sxm-80gb", "--tp", "8", "--engine", "none"]),
+]
+
+
 @pytest.mark.parametrize("width", [80, 100])
-@pytest.mark.parametrize(("command", "arguments"), CALLS)
+@pytest.mark.parametrize(("command", "arguments"), [*CALLS, *LONG_TABLES])
 def test_tables_fit_the_terminal(command, arguments, width):
     shown = [word for word in arguments if word not in ("--emit", "vllm", "trtllm")]  # a setting is one line
     lines = run(command, *shown, COLUMNS=str(width)).stdout.splitlines()

@@ -222,7 +222,7 @@ def figure(timing: TimingFit) -> Iterator[str]:
     rows = sorted(points(timing), key=lambda row: -abs(row["error"]))[:MOST_RESIDUALS]
     rows.sort(key=lambda row: row["measured_s"])
     which = "" if len(rows) == len(timing.timings) else f" (the {len(rows)} worst)"
-    yield f"Predicted against measured, point by point{which}; the middle is exact, the ends are ±{FIGURE_RANGE:.0%}:"
+    yield f"Predicted over measured{which}: the middle is exact, the ends are ±{FIGURE_RANGE:.0%}:"
     for row in rows:
         place = round((min(max(row["error"] / FIGURE_RANGE, -1.0), 1.0) + 1.0) / 2.0 * (FIGURE_WIDTH - 1))
         bar = [" "] * FIGURE_WIDTH

@@ -296,13 +296,11 @@ def table_columns(grid: Grid, dataset: Dataset) -> list[Column]:
     quantities = {
         "speedup": Column("speed-\nup", lambda row: fixed(row["speedup"])),
         "tokens_per_round": Column("tokens\n/round", lambda row: fixed(row["tokens_per_round"])),
-        "round_time": Column("round\nms", lambda row: number(1e3 * row["time_per_round_s"]), optional=True),
+        "round_time": Column("round\nms", lambda row: number(1e3 * row["time_per_round_s"]), optional=2),
         "tpot": Column("TPOT\nms", lambda row: number(1e3 * row["tpot_s"])),
-        "device_rate": Column(
-            "tokens/s\n/device", lambda row: number(row["tokens_per_second_per_device"]), optional=True
-        ),
-        "held_back_by": Column("held back by", lambda row: row["held_back_by"], left=True),
-        "held_back_share": Column("share", lambda row: percent(row["held_back_share"]), optional=True),
+        "device_rate": Column("tokens/s\n/device", lambda row: number(row["tokens_per_second_per_device"]), optional=2),
+        "held_back_by": Column("held back by", lambda row: row["held_back_by"], left=True, optional=1),
+        "held_back_share": Column("share", lambda row: percent(row["held_back_share"]), optional=2),
         "fits": Column("fits", lambda row: "yes" if row["fits"] else "no"),
     }
     return [axis(name) for name in grid.swept] + [column for name, column in quantities.items() if name in dataset]
