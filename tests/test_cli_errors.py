@@ -179,6 +179,7 @@ def test_checking_a_faulty_profile_lists_the_faults_and_fails(tmp_path):
         ["optimize", "--isl", "10", "-c", "10"],
         ["explain", "--draft", "eagle3"],
         ["explain", "--draft-length", "2", "--prefill", "2"],
+        ["validate", "--page", "--format", "json"],
         ["hardware", "show"],
         ["models"],
     ],

@@ -31,6 +31,8 @@ def validate(*, groups: tuple[str, ...], page: bool, format: str) -> None:
     from latency_model.cli.render import show
     from latency_model.evidence.validate import validate as replay
 
+    if page and format != "table":
+        raise click.UsageError("Give --page or --format, not both: the page is Markdown.")
     report = replay(groups)
     if page:
         click.echo(report.page(), nl=False)
