@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from pathlib import Path
 
@@ -10,8 +11,10 @@ import pytest
 from selenium.webdriver import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
+from werkzeug.serving import make_server
 
 import latency_model as lm
+from latency_model.views.explorer.app import build
 from latency_model.views.symbols import find_symbol
 
 pytestmark = pytest.mark.browser
@@ -153,6 +156,36 @@ def test_a_click_on_the_map_chooses_batch_and_context(page, address):
     ActionChains(page.driver).move_to_element_with_offset(plot, -150, 20).click().perform()
     page.wait(lambda: "batch=" in page.driver.current_url or "context=" in page.driver.current_url)
     assert page.text("problem") == ""
+
+
+def test_a_server_that_is_gone_is_a_message_until_it_is_back(page):
+    server = make_server("127.0.0.1", 0, build().server, threaded=True)
+    threading.Thread(target=server.serve_forever).start()
+    try:
+        page.open(f"http://127.0.0.1:{server.server_port}/")
+    finally:
+        server.shutdown()
+        server.server_close()
+    page.find("#batch").send_keys(Keys.BACKSPACE)
+    page.wait(lambda: "does the command that serves this page still run?" in page.text("problem"))
+    assert page.find("#problem").is_displayed()
+    server = make_server("127.0.0.1", server.server_port, build().server, threaded=True)
+    threading.Thread(target=server.serve_forever).start()
+    try:
+        page.find("#batch").send_keys("2")
+        page.wait(lambda: "batch 12," in page.text("subject") and not page.text("problem"))
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_numbers_have_room_in_their_fields(page, address, width):
+    page.size(width).open(f"{address}?hardware=h200-sxm&batch=4096&context=131072")
+    page.run("document.querySelectorAll('#controls, details.group').forEach(e => { e.open = true; })")
+    for name in ("batch", "context", "tp"):
+        field = page.find(f"#{name}")
+        assert page.run("return arguments[0].scrollWidth <= arguments[0].clientWidth", field), name
 
 
 def test_results_are_kept_as_files(page, address, tmp_path):

@@ -41,12 +41,20 @@ def test_the_page_names_no_other_host(client):
     assert "://" not in client.get("/_dash-layout").text
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1:8050", "localhost:8050", "[::1]:8050", "localhost"])
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1:8050", "localhost:8050", "[::1]:8050", "localhost", "LOCALHOST", "127.0.0.2:8050"]
+)
 def test_names_of_this_machine_are_answered(client, host):
     assert client.get("/", headers={"Host": host}).status_code == 200
 
 
-@pytest.mark.parametrize("host", ["rebound.example", "rebound.example:8050", "127.0.0.1.example", "10.0.0.1", "[::1"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("rebound.example", "rebound.example:8050", "127.0.0.1.example", "10.0.0.1", "[::1", "", "localhost/x"),
+        *("localhost:8050,rebound.example", "a@localhost", "rebound.example\\@localhost", "localhost:port"),
+    ],
+)
 def test_other_names_are_not(client, host):
     assert client.get("/", headers={"Host": host}).status_code == 403
 
@@ -60,6 +68,24 @@ def test_another_page_cannot_ask(client):
 def test_served_to_a_network_every_name_is_answered():
     client = build(local=False).server.test_client()
     assert client.get("/", headers={"Host": "server.example:8050"}).status_code == 200
+    behind_encryption = {"Host": "server.example", "Origin": "https://server.example"}
+    assert client.get("/_dash-layout", headers=behind_encryption).status_code == 200
+    behind_encryption["Origin"] = "https://elsewhere.example"
+    assert client.get("/_dash-layout", headers=behind_encryption).status_code == 403
+
+
+def test_a_state_that_no_page_wrote_is_a_sentence(client):
+    callback = next(entry for entry in client.get("/_dash-dependencies").json if entry["output"] == "download.data")
+    body = {
+        "output": "download.data",
+        "outputs": {"id": "download", "property": "data"},
+        "inputs": [entry | {"value": 1} for entry in callback["inputs"]],
+        "changedPropIds": ["save-csv.n_clicks"],
+        "state": [{"id": "state", "property": "data", "value": {"batch": "many"}}],
+    }
+    response = client.post("/_dash-update-component", json=body)
+    assert response.status_code == 400
+    assert response.text == "batch must be a whole number from 1 to 4096, got 'many'\n"
 
 
 def test_a_request_beyond_the_limit_is_refused(client):

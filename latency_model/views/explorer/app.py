@@ -10,7 +10,6 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import attrs
 import flask
@@ -48,8 +47,8 @@ HEADERS = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
     "Cache-Control": "no-store",
 }
-#: Names by which a browser on this machine reaches it; another name is a page that points its own name here.
-LOCAL_NAMES = {"127.0.0.1", "localhost", "::1"}
+#: A host as browsers write it.
+HOST = re.compile(r"(?P<name>[\w.-]+|\[[0-9a-fA-F:.]+\])(:\d{1,5})?", flags=re.ASCII)
 
 
 def build(*, local: bool = True) -> Dash:
@@ -166,7 +165,7 @@ def show_address(search: str | None) -> dict[str, Any]:
     try:
         state = State.from_query(search or "")
     except InputError as error:
-        state, notice = State(), f"This address cannot be shown: {error}. Here is the example instead."
+        state, notice = State(), f"This address cannot be shown, so here is the example instead: {error}"
     uploads = {"config": state.config, "device": state.device}
     return control_values(state) | {"uploads": uploads, "notice": notice}
 
@@ -240,8 +239,8 @@ def _guard(app: Dash, local: bool) -> None:
     def check_origin() -> Any:
         headers = flask.request.headers
         host, origin = headers.get("Host", ""), headers.get("Origin")
-        own_name = not local or _host_name(f"//{host}") in LOCAL_NAMES
-        if own_name and (origin is None or origin == f"{flask.request.scheme}://{host}"):
+        own_page = origin in (None, f"http://{host}", f"https://{host}")  # https: what stands before it may encrypt
+        if own_page and (not local or is_local(host)):
             return None
         return flask.Response("This page answers only to requests from itself.\n", 403, mimetype="text/plain")
 
@@ -249,16 +248,26 @@ def _guard(app: Dash, local: bool) -> None:
         response.headers.update(HEADERS | {"Content-Security-Policy": policy})
         return response
 
+    def refuse(error: InputError) -> Any:
+        return flask.Response(f"{error}\n", 400, mimetype="text/plain")
+
     server.before_request(check_origin)
+    server.register_error_handler(InputError, refuse)
     server.after_request(add_headers)
 
 
-def _host_name(url: str) -> str | None:
-    """The name of a host without its port; None where a request holds something else."""
+def is_local(host: str) -> bool:
+    """Whether a ``Host`` is this machine whoever looks it up; another name may be a page's that points it here.
+
+    >>> [is_local(host) for host in ("localhost:8050", "[::1]:80", "127.0.0.2", "rebound.example", "a@localhost")]
+    [True, True, True, False, False]
+    """
+    match = HOST.fullmatch(host)
+    name = match["name"].strip("[]").lower() if match else ""
     try:
-        return urlsplit(url).hostname
+        return name == "localhost" or ipaddress.ip_address(name).is_loopback
     except ValueError:
-        return None
+        return False
 
 
 def serve(host: str, port: int, *, ready: Callable[[str], None]) -> None:

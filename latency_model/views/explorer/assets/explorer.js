@@ -122,8 +122,25 @@
     },
   });
 
+  // Where no answer comes, Dash says so in the console alone.
+  const send = window.fetch;
+  window.fetch = async (...request) => {
+    const asked = String(request[0]).includes("_dash-update-component");
+    const complain = sentence => { if (asked) window.dash_clientside.set_props("problem", { children: sentence }); };
+    try {
+      const response = await send(...request);
+      if (!response.ok) complain(`No answer came (HTTP ${response.status}); the terminal of the explorer says why.`);
+      return response;
+    } catch (error) {
+      if (error.name !== "AbortError") complain("No answer came: does the command that serves this page still run?");
+      throw error;
+    }
+  };
+
   // Dash gives its menus and sliders no name; the label beside them is one.
   function label() {
+    for (const file of document.querySelectorAll(".upload input[type=file]"))
+      file.setAttribute("aria-label", file.parentElement.textContent);
     for (const control of document.querySelectorAll(".control")) {
       const name = control.querySelector("label").id;
       for (const menu of control.querySelectorAll("button.dash-dropdown"))
@@ -140,7 +157,7 @@
     narrow = innerWidth < NARROW;
     window.dash_clientside.set_props("narrow", { data: narrow });
     const controls = document.getElementById("controls");
-    if (controls && narrow) controls.open = false;
+    if (controls) controls.open = !narrow;  // a wide page has no summary to open them by
   }
   addEventListener("resize", measure);
   const waiting = setInterval(() => {
