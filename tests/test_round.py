@@ -13,6 +13,7 @@ from latency_model.costs import round as round_module
 from latency_model.costs.counts import rank_draft_bytes
 from latency_model.costs.memory import memory_use
 from latency_model.costs.setting import Setting
+from latency_model.errors import InputError
 
 DENSE, MOE = "Meta-Llama-3.1-8B", "Qwen3-30B-A3B"
 H100 = "h100-sxm"
@@ -90,12 +91,14 @@ def test_a_proposer_that_finds_little_has_little_verified() -> None:
     """At hit rate 0 a round verifies one token, at 1 all of them; in between the step of the mean is taken."""
     shares = (0.0, 0.3, 0.7, 1.0)
     times = [
-        lm.speculate(MOE, H100, draft=lm.Draft.ngram(hit_rate=share), acceptance=0.5, draft_length=5).times
+        lm.speculate(MOE, H100, draft=lm.Draft.ngram(hit_rate=share), acceptance=share, draft_length=5).times
         for share in shares
     ]
     assert times[0].verify == times[0].baseline
     assert times[-1].verify == lm.step_cost(MOE, H100, tokens_per_sequence=6).time
     assert all(np.diff([time.verify for time in times]) > 0)
+    with pytest.raises(InputError, match="of the rounds cannot accept a first draft"):
+        lm.speculate(MOE, H100, draft=lm.Draft.ngram(hit_rate=0.55), acceptance=0.9, draft_length=5)
 
 
 def test_blocks_and_tables_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,7 +136,7 @@ def check(ctx: click.Context, *, paths: tuple[str, ...], format: str) -> None:
             inputs={"files": files},
             rows=rows,
             columns=[Column("problem", lambda row: row["problem"], left=True, fold=True)],
-            remarks=(f"{len(files)} profiles checked, {len(rows)} problems.",),
+            remarks=(f"{_count(len(files), 'profile')} checked, {_count(len(rows), 'problem')}.",),
         ),
         format,
     )
@@ -197,3 +197,7 @@ def _numbers(profile: HardwareProfile) -> Iterator[tuple[str, dict[str, Any]]]:
                 "source": block.source,
             },
         )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -608,12 +608,20 @@ class Asked:
 def as_acceptance(value: Acceptance | float | None, draft: Draft) -> Acceptance:
     """The acceptance a caller means: given, a constant, or the published one of the drafter's kind."""
     if value is None:
-        return draft.default_acceptance
-    if isinstance(value, Acceptance):
-        return value
-    if is_number(value):
-        return Acceptance.constant(value)
-    raise InputError(f"acceptance must be a number or an Acceptance, got {shorten(value)}")
+        accepted = draft.default_acceptance
+    elif isinstance(value, Acceptance):
+        accepted = value
+    elif is_number(value):
+        accepted = Acceptance.constant(value)
+    else:
+        raise InputError(f"acceptance must be a number or an Acceptance, got {shorten(value)}")
+    first = float(accepted.survivals(1)[0])
+    if first > draft.hit_rate:
+        raise InputError(
+            f"acceptance: {first:g} of the rounds cannot accept a first draft where only hit_rate = {draft.hit_rate:g} "
+            "have a proposal; acceptance counts every round"
+        )
+    return accepted
 
 
 def _cut(array: NDArray[Any], block: Block, shape: tuple[int, ...]) -> NDArray[Any]:

@@ -62,7 +62,7 @@ class ModelErrors(NamedTuple):
 
 #: From the scatter of 2,640 served runs about predictions that never saw their model, split into what the runs of one
 #: configuration share and the rest: docs/silicon.md, "Intervals"; ``latency_model.evidence.coverage`` computes it.
-MODEL_ERRORS = ModelErrors(common=0.18, own=0.1)
+MODEL_ERRORS = ModelErrors(common=0.16, own=0.1)
 EXACT = ModelErrors(common=0.0, own=0.0)
 
 

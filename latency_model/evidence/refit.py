@@ -30,6 +30,7 @@ from latency_model.evidence.served import (
 from latency_model.evidence.served_page import served_lines
 from latency_model.evidence.silicon import DEVICES, ENGINES, READERS, Rows, package_version
 from latency_model.evidence.silicon_page import IRREGULAR, silicon_page
+from latency_model.specs.engine import forget_engines
 from latency_model.specs.hardware import Efficiency, load_hardware, profiles_directory
 from latency_model.specs.hardware_text import efficiency_text, quantity_text, record_text
 from latency_model.specs.profile import ANY_DTYPE, STEP_TIMES, FitRecord
@@ -241,6 +242,7 @@ def main(arguments: list[str] | None = None) -> int:
     path = profiles_directory() / "engines.toml"
     text = with_blocks(path.read_text(encoding="utf-8"), engine_tables(hosts, kernels))
     stale += _settle(path, text, write=not options.check)
+    forget_engines()  # intervals hold the uncertainties just written
     covered = served_coverage(kernels, hosts)
     stale += _settle(RECORD, covered_text(covered.groups), write=not options.check)
     page = [

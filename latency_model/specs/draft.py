@@ -75,8 +75,6 @@ PUBLISHED_ACCEPTANCE: dict[str, tuple[tuple[float, ...], str]] = {
 
 #: 0.005875 of a 5.9 ms target pass: SpecDecode-Bench simulator, arXiv 2601.11580, Llama-3.1-8B on H100.
 NGRAM_HOST_TIME = 35e-6
-#: 993 of 1,814 rounds had a proposal (matches of 2 to 5 tokens, code editing): github.com/vllm-project/vllm/pull/24344.
-NGRAM_HIT_RATE = 0.55
 EAGLE3_VOCABULARY = 32000
 #: A draft as large as this share of the target's active parameters is worth a warning: mlx-lm pull request 1132
 #: reports a 35 % loss for a draft too big for a mixture's active size; the threshold itself is assumed.
@@ -213,11 +211,12 @@ class Draft:
         return cls(kind="mtp", parallelism=parallelism, assumptions=(note,))
 
     @classmethod
-    def ngram(cls, *, host_time: float = NGRAM_HOST_TIME, hit_rate: float = NGRAM_HIT_RATE) -> Draft:
+    def ngram(cls, *, host_time: float = NGRAM_HOST_TIME, hit_rate: float = 1.0) -> Draft:
         """Prompt lookup or suffix matching: no network, only host time per round [s].
 
         A sequence whose last tokens occur nowhere before gets no proposal: that happens in 1 − ``hit_rate`` of the
-        rounds [1].  Acceptance counts every round, with a proposal or without.
+        rounds [1].  Acceptance counts every round, with a proposal or without, so its first entry is at most
+        ``hit_rate``.  Where that is not known every round is taken to verify a proposal, which costs most.
         """
         built = cls(kind="ngram", host_time=host_time, hit_rate=hit_rate)
         notes = (f"proposals take {host_time * 1e6:.0f} µs a round", f"{hit_rate:.0%} of rounds have a proposal")

@@ -15,7 +15,7 @@ from latency_model.specs.profile import HOST_TIMES, FitRecord, HardwareProfile
 from latency_model.specs.quantity import Quantity
 from latency_model.specs.toml_fields import Fields, read_toml
 
-__all__ = ["EngineOverheads", "engine_names", "load_engine"]
+__all__ = ["EngineOverheads", "engine_names", "forget_engines", "load_engine"]
 
 _FILE = "engines.toml"
 #: What an engine may take over from another one.
@@ -81,6 +81,11 @@ def _transferred(quantity: Quantity, error: float, engine: str) -> Quantity:
         uncertainty=math.hypot(quantity.uncertainty, error),
         note=f"as {engine}",
     )
+
+
+def forget_engines() -> None:
+    """Read the file again when it is asked for next: it was written anew."""
+    _shipped.cache_clear()
 
 
 def engine_names() -> tuple[str, ...]:

@@ -90,7 +90,7 @@ def vllm_settings(plan: Plan) -> EngineSettings:
     values["num_speculative_tokens"] = longest
     if draft.kind == "ngram":
         values["prompt_lookup_max"] = 4  # as in vLLM's own example
-    if draft.parallelism is not None:
+    if draft.parallelism is not None and draft.kind != "ngram":  # which has no network to spread
         values["draft_tensor_parallel_size"] = draft.parallelism.tp
     if len(table) > 1:
         values["num_speculative_tokens_per_batch_size"] = [list(switch) for switch in table]

@@ -20,6 +20,8 @@ from latency_model.specs.parallelism import Parallelism
 
 __all__ = ["depths", "rounds", "speedups"]
 
+#: 993 of 1,814 rounds had a proposal (matches of 2 to 5 tokens, code editing): github.com/vllm-project/vllm/pull/24344.
+NGRAM_HIT_RATE = 0.55
 DRAFTERS = {"EAGLE1": "eagle", "EAGLE3": "eagle3", "n-gram": "ngram"}
 
 
@@ -62,8 +64,8 @@ def _predict(case: dict[str, str], reading: dict[str, str]) -> tuple[Estimate, E
     """
     layout = Parallelism(tp=int(reading["tp"]))
     draft = Draft.parse(reading["draft"] or DRAFTERS[case["drafter_method"]])
-    if draft.kind != "ngram":
-        draft = attrs.evolve(draft, parallelism=layout)
+    networkless = draft.kind == "ngram"
+    draft = Draft.ngram(hit_rate=NGRAM_HIT_RATE) if networkless else attrs.evolve(draft, parallelism=layout)
     steps, batch, context = int(case["steps_k"]), int(case["batch_or_concurrency"]), _context(case, reading)
     where: dict[str, Any] = {
         "parallelism": layout,
