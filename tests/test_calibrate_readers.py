@@ -6,6 +6,7 @@ import json
 import re
 import tempfile
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -296,9 +297,9 @@ def test_routing_traces_of_every_kind_hold_the_same(tmp_path: Path) -> None:
         np.testing.assert_array_equal(reading.routing.expert_ids, IDS)
 
 
+@pytest.mark.silicon  # the environment that has pyarrow
 def test_parquet_traces(tmp_path: Path) -> None:
-    pandas = pytest.importorskip("pandas")
-    pytest.importorskip("pyarrow")
+    pandas = import_module("pandas")
     path = tmp_path / "trace.parquet"
     (tmp_path / "trace.csv").write_text(routing_table())
     pandas.read_csv(tmp_path / "trace.csv").to_parquet(path)
