@@ -15,6 +15,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import click
 from click.testing import CliRunner
@@ -178,7 +179,7 @@ class Table(SphinxDirective):
 
     optional_arguments = 1
     final_argument_whitespace = True
-    makers: dict[str, Callable[..., list[str]]] = {  # noqa: RUF012 - never changed
+    makers: ClassVar[dict[str, Callable[..., list[str]]]] = {
         "hardware-table": hardware_table,
         "model-table": model_table,
         "name-table": name_table,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from unittest import mock
 
 from latency_model.specs import hardware
@@ -92,7 +92,7 @@ MEANINGS = {
 class Recorder(Fields):
     """Fields that write down what is asked of them: name, kind of value, bounds or choices, default."""
 
-    asked_for: dict[str, tuple[str, str]] = {}  # noqa: RUF012 - one list for all tables of a file
+    asked_for: ClassVar[dict[str, tuple[str, str]]] = {}  # one list for all tables of a file
 
     def note(self, key: str, kind: str, rest: str) -> None:
         """Keep one line, under a name in which formats, operations and engines are placeholders."""

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from latency_model.cli.options import Command, Numbers, draft_options, format_option, setting_options
-from latency_model.cli.sweep import Decimals
+from latency_model.cli.options import Command, Decimals, Numbers, draft_options, format_option, setting_options
 from latency_model.errors import InputError
 
 if TYPE_CHECKING:

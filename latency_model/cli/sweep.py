@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from latency_model.cli.options import CONTEXT, EXAMPLE, Command, Named, Numbers, format_option
-from latency_model.errors import InputError, shorten
+from latency_model.cli.options import CONTEXT, EXAMPLE, Command, Decimals, Named, Numbers, decimals, format_option
+from latency_model.errors import InputError
 
 if TYPE_CHECKING:
     from latency_model.cli.render import Column, Result
@@ -36,36 +36,6 @@ class Texts(click.ParamType):  # type: ignore[type-arg]  # generic only in newer
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Split at commas."""
         return tuple(value.split(",")) if isinstance(value, str) else value
-
-
-class Decimals(click.ParamType):  # type: ignore[type-arg]
-    """Numbers between commas, or ``first:last:step`` with both ends."""
-
-    name = "decimals"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Read the text."""
-        where = "numbers" if param is None else param.opts[-1]
-        if not isinstance(value, str):
-            return value
-        return tuple(number for piece in value.split(",") for number in decimals(piece, where))
-
-
-def decimals(text: str, where: str) -> list[float]:
-    """The numbers that ``.5`` or ``.5:.9:.1`` stands for."""
-    try:
-        numbers = [float(part) for part in text.split(":")]
-    except ValueError:
-        numbers = []
-    if len(numbers) == 1:
-        return numbers
-    if len(numbers) != 3 or not all(abs(number) < float("inf") for number in numbers):
-        raise InputError(f"{where}: {shorten(text)} is not a number; write .5, a list .5,.7 or a range .5:.9:.1")
-    first, last, step = numbers
-    if not step > 0 or last < first or (last - first) / step > MOST_SHOWN:
-        raise InputError(f"{where}: the range {shorten(text)} is empty or too long; write first:last:step")
-    count = int((last - first) / step + 1e-9) + 1
-    return [float(f"{first + index * step:.12g}") for index in range(count)]
 
 
 def axis_options(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from latency_model.costs.counts import expert_operations
 from latency_model.costs.setting import Setting
 from latency_model.costs.step import timed
+from latency_model.decisions.rows import plain_rows
 from latency_model.errors import InputError
 from latency_model.formulas.roofline import crossover_tokens
 from latency_model.specs.hardware import HardwareProfile
@@ -97,8 +98,7 @@ class ExpertLoading:
             "bound": self.bound,
             "experts_against_plain": self.growth,
         }
-        flat = {name: np.broadcast_to(values, self.distinct.shape).ravel().tolist() for name, values in columns.items()}
-        return [dict(zip(flat, values, strict=True)) for values in zip(*flat.values(), strict=True)]
+        return plain_rows(columns, self.distinct.shape)
 
 
 def expert_loading(

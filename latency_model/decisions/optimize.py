@@ -23,6 +23,7 @@ from latency_model.costs.round import (
 from latency_model.costs.setting import Setting
 from latency_model.costs.step import Scales
 from latency_model.costs.uncertainty import Estimates
+from latency_model.decisions.rows import plain_rows
 from latency_model.errors import InputError
 from latency_model.formulas.acceptance import acceptance_from_mean_length
 from latency_model.specs.acceptance import Acceptance
@@ -243,9 +244,8 @@ class Plan:
         }
         if price is not None:
             columns["dollars_per_million_tokens"] = price
-        flat = {name: np.broadcast_to(values, shape).ravel().tolist() for name, values in columns.items()}
         curves = self.curve.reshape(-1, len(self.lengths)).tolist()
-        rows = [dict(zip(flat, values, strict=True)) for values in zip(*flat.values(), strict=True)]
+        rows = plain_rows(columns, shape)
         for row, curve in zip(rows, curves, strict=True):
             for name in ("batch", "context_tokens"):
                 row[name] = int(row[name]) if row[name].is_integer() else row[name]

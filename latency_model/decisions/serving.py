@@ -22,6 +22,7 @@ from latency_model.costs.setting import Setting
 from latency_model.costs.step import evaluate
 from latency_model.costs.uncertainty import INTERVAL_80
 from latency_model.decisions.optimize import largest_term
+from latency_model.decisions.rows import plain_rows
 from latency_model.errors import InputError, shorten
 from latency_model.formulas.load import (
     batch_probabilities,
@@ -437,7 +438,7 @@ class ServingCurve:
             "linear_break_even_rate_per_s": self.linear_break_even_rate,
             "linear_error": self.linear_error,
         }
-        rows = _plain_rows(columns)
+        rows = _finite_rows(columns, self.draft_length.shape)
         for row, ranges in zip(rows, self.pays, strict=True):
             row["pays_per_s"] = [[_finite(start), _finite(end)] for start, end in ranges]
         return rows
@@ -464,7 +465,8 @@ class ServingCurve:
             "held_back_share": held_back_share,
         }
         shape = self.latency.shape
-        return _plain_rows({name: np.moveaxis(np.broadcast_to(each, shape), 0, -1) for name, each in columns.items()})
+        by_rate = {name: np.moveaxis(np.broadcast_to(each, shape), 0, -1) for name, each in columns.items()}
+        return _finite_rows(by_rate, (*shape[1:], shape[0]))
 
     def _column(self, values: ArrayLike) -> NDArray[Any]:
         """One value per draft length, shaped to meet every rate."""
@@ -593,9 +595,9 @@ def serve(
 
 def checked_limit(name: str, seconds: object) -> float:
     """A promise on a mean: a number of seconds above 0 [s]."""
-    if not is_number(seconds) or not 0.0 < float(seconds) < np.inf:  # type: ignore[arg-type]
+    if not is_number(seconds) or not 0.0 < seconds < np.inf:
         raise InputError(f"the limit on {name} must be a number of seconds above 0, got {shorten(seconds)}")
-    return float(seconds)  # type: ignore[arg-type]
+    return float(seconds)
 
 
 def _checked_rates(rate: ArrayLike) -> FloatArray:
@@ -686,10 +688,9 @@ def _last(holds: Callable[[float], bool], low: float, high: float) -> float:
     return float(low)
 
 
-def _plain_rows(columns: Mapping[str, NDArray[Any]]) -> list[dict[str, Any]]:
-    """Columns of one shape as plain dictionaries."""
-    values = zip(*(each.ravel().tolist() for each in columns.values()), strict=True)
-    return [dict(zip(columns, map(_finite, row), strict=True)) for row in values]
+def _finite_rows(columns: Mapping[str, NDArray[Any]], shape: tuple[int, ...]) -> list[dict[str, Any]]:
+    """Plain rows with None where there is no number."""
+    return [{name: _finite(value) for name, value in row.items()} for row in plain_rows(columns, shape)]
 
 
 def _finite(value: Any) -> Any:

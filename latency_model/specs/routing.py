@@ -24,7 +24,7 @@ TYPICAL_STICKINESS = 0.230
 
 
 def _unit_interval(name: str, value: float | None) -> None:
-    if not (is_number(value) and 0.0 <= float(value) <= 1.0):  # type: ignore[arg-type]
+    if not (is_number(value) and 0.0 <= value <= 1.0):
         raise InputError(f"routing: {name} must be a number from 0 to 1, got {shorten(value)}")
 
 

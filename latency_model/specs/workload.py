@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from numbers import Integral, Real
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -40,7 +40,7 @@ RULES = {
 }
 
 
-def is_number(value: object) -> bool:
+def is_number(value: object) -> TypeGuard[float]:
     """Whether ``value`` is one real number, Python's or numpy's; a truth value is not."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
@@ -95,7 +95,7 @@ def checked_number(name: str, value: object) -> float:
     """
     if not is_number(value):
         raise InputError(f"{name} {RULES[name].words}, got {shorten(value)}")
-    return float(checked_numbers(name, value))  # type: ignore[arg-type]
+    return float(checked_numbers(name, value))
 
 
 def checked_flag(name: str, value: object) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -11,9 +12,10 @@ from latency_model.costs.uncertainty import Estimate
 from latency_model.evidence.published.record import Group, Row, read_table
 from latency_model.specs.acceptance import Acceptance
 
-__all__ = ["Curve", "curves", "eagle_trees", "length_curves", "mtp", "traces"]
+__all__ = ["PRINTED", "Curve", "curves", "eagle_trees", "length_curves", "mtp", "trace_acceptance", "traces"]
 
 KNOWN = 4  # positions a curve or trace is assumed to be known for
+PRINTED = 8  # positions of a trace that SpecDecode-Bench prints
 
 
 def _tokens(acceptance: Acceptance, drafts: int) -> Estimate:
@@ -70,13 +72,18 @@ def curves() -> Group:
     )
 
 
+def trace_acceptance(row: Mapping[str, str], positions: int = PRINTED) -> Acceptance:
+    """Acceptance at the first positions of a trace, a row of ``specdecodebench_acceptance_by_position``."""
+    return Acceptance.survival([float(row[f"s{position}"]) for position in range(1, positions + 1)])
+
+
 def traces() -> Group:
     """Mean length of whole traces, predicted from acceptance at the first four positions."""
     table = read_table("specdecodebench_acceptance_by_position")
     rows = []
     for row in table.rows:
-        known = Acceptance.survival([float(row[f"s{position}"]) for position in range(1, KNOWN + 1)])
-        drafts = 20 if row["proposer"] == "ngram" else 8
+        known = trace_acceptance(row, KNOWN)
+        drafts = 20 if row["proposer"] == "ngram" else PRINTED
         rows.append(
             Row.of(
                 _tokens(known, drafts),

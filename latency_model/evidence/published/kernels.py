@@ -13,7 +13,7 @@ from latency_model.costs.round import speculate
 from latency_model.costs.step import Scales, step_cost
 from latency_model.costs.uncertainty import drafting_estimate, log_deviation, model_errors, uncertain_constants
 from latency_model.evidence.published.record import Group, Row, read_table
-from latency_model.evidence.published.speculation import magicdec_rounds
+from latency_model.evidence.published.speculation import VLLM_OF_2025, magicdec_rounds
 from latency_model.formulas.routing import distinct_experts
 from latency_model.specs.draft import Draft
 from latency_model.specs.routing import Routing
@@ -21,8 +21,6 @@ from latency_model.specs.routing import Routing
 __all__ = ["affine_fits", "dense_steps", "moe_layer"]
 
 FloatArray = NDArray[np.floating[Any]]
-
-VLLM_OF_2025 = "vllm-0.9"
 
 
 def moe_layer() -> Group:

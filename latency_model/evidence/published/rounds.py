@@ -10,14 +10,13 @@ from scipy.optimize import nnls
 
 from latency_model.costs.round import Round, speculate
 from latency_model.evidence.published.record import Group, Row, published_model, read_table
-from latency_model.evidence.published.speculation import eagle3_round, magicdec_rounds
+from latency_model.evidence.published.speculation import SGLANG_OF_2025, eagle3_round, magicdec_rounds
 from latency_model.specs.draft import Draft
 from latency_model.specs.engine import EngineOverheads, load_engine
 from latency_model.specs.parallelism import Parallelism
 
 __all__ = ["FITS", "fit_gpt_fast", "fit_sglang", "round_times"]
 
-SGLANG = "sglang-0.4"
 #: Rounds of FastRL's table, the ones the extra host time of tensor parallelism is fitted to.
 FITTED = "Qwen2.5-7B"
 
@@ -45,7 +44,7 @@ def _rounds(engine: EngineOverheads) -> list[tuple[dict[str, str], Round]]:
 def round_times() -> Group:
     """Milliseconds of steps and rounds of SGLang under tensor parallelism."""
     rows = []
-    for row, predicted in _rounds(load_engine(SGLANG)):
+    for row, predicted in _rounds(load_engine(SGLANG_OF_2025)):
         kind = f"round of {row['steps']} drafts" if row["steps"] != "0" else "plain step"
         case = f"{row['model']} TP {row['tp']} {kind} b={row['batch']} {row['workload']}"
         rows.append(Row.of(predicted.estimates.time, unit=1e-3, case=case, measured=row["time_ms"]))
@@ -80,7 +79,7 @@ def fit_sglang() -> dict[str, float]:
     >>> {name: f"{1e3 * seconds:.1f} ms" for name, seconds in fit_sglang().items()}  # doctest: +SKIP
     {'per_round': '1.7 ms', 'per_sequence': '0.1 ms', 'per_round_doubling': '1.3 ms'}
     """
-    bare = _without(load_engine(SGLANG), "per_round", "per_sequence", "per_round_doubling")
+    bare = _without(load_engine(SGLANG_OF_2025), "per_round", "per_sequence", "per_round_doubling")
     counts, kernels, seconds = [], [], []
     for row in read_table("eagle3_batch_throughput").rows[::2]:
         one = eagle3_round(row, bare)
@@ -126,4 +125,4 @@ def _host_times(counts: Sequence[Sequence[float]], kernels: Sequence[float], sec
 
 
 #: Engines whose host times rest on published rounds: the fit of each.
-FITS: dict[str, Callable[[], dict[str, float]]] = {SGLANG: fit_sglang, "gpt-fast": fit_gpt_fast}
+FITS: dict[str, Callable[[], dict[str, float]]] = {SGLANG_OF_2025: fit_sglang, "gpt-fast": fit_gpt_fast}

@@ -26,6 +26,9 @@ __all__ = [
     "moesd_round",
 ]
 
+#: Engines of the year in which these rounds were measured.
+VLLM_OF_2025, SGLANG_OF_2025 = "vllm-0.9", "sglang-0.4"
+
 #: The paper's checklist names 2x A800, 2x H800, 4x A800 and 4x L40, which is the order of its tables.
 MOESD_DEVICES = {"GPU-A": "a100-sxm-80gb", "GPU-B": "h800-sxm", "GPU-C": "l40s"}
 MOESD_BATCHES = 2.0 ** np.arange(0, 9)
@@ -90,7 +93,7 @@ def eagle_tokens(drafts: int, method: str) -> Acceptance:
 EAGLE_VERSIONS = {"EAGLE": 1, "EAGLE-3": 3}
 
 
-def eagle3_round(row: dict[str, str], engine: EngineOverheads | str = "sglang-0.4") -> Round:
+def eagle3_round(row: dict[str, str], engine: EngineOverheads | str = SGLANG_OF_2025) -> Round:
     """The round behind a row of the EAGLE-3 paper's table of throughputs."""
     gamma = int(row["chain_length"])
     return speculate(
@@ -140,7 +143,7 @@ def eagle_depths() -> Group:
                 acceptance=eagle_tokens(gamma, method),
                 draft_length=gamma,
                 context=1024,
-                engine="vllm-0.9",
+                engine=VLLM_OF_2025,
             ).estimates.speedup
             prefix = "eagle" if version == 1 else "eagle3"
             measured = float(row["vanilla_tpot_ms"]) / float(row[f"{prefix}_tpot_ms"])

@@ -9,13 +9,11 @@ from functools import cache
 
 from attrs import frozen
 
-from latency_model.evidence.published.acceptance import length_curves
+from latency_model.evidence.published.acceptance import length_curves, trace_acceptance
 from latency_model.evidence.published.record import read_table
 from latency_model.specs.acceptance import Acceptance
 
 __all__ = ["Preset", "presets"]
-
-POSITIONS = 8  # the most that SpecDecode-Bench prints
 
 
 @frozen(kw_only=True)
@@ -58,10 +56,9 @@ def _traces() -> Iterator[Preset]:
     titles = {"gsm8k": "GSM8K", "instructcoder": "InstructCoder", "sharegpt": "ShareGPT", "cnn": "CNN/DailyMail"}
     drafters = {"eagle": "EAGLE-3", "ngram": "n-gram"}
     for row in table.rows:
-        survivals = [float(row[f"s{position}"]) for position in range(1, POSITIONS + 1)]
         yield Preset(
             title=f"{drafters[row['proposer']]}, Llama-3.1-8B on {titles[row['dataset']]}",
-            acceptance=Acceptance.survival(survivals),
+            acceptance=trace_acceptance(row),
             source=table.sources[0],
         )
 

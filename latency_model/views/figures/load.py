@@ -9,8 +9,8 @@ import numpy as np
 from latency_model.decisions.serving import ServingCurve, checked_limit, serve
 from latency_model.errors import InputError
 from latency_model.units import format_quantity
-from latency_model.views.figures.style import MOST_LINES, PALETTE, SYMBOLS, AxisStyle, Notes, finish, label, pale
-from latency_model.views.version import package_version
+from latency_model.views.figures.style import MOST_LINES, PALETTE, SYMBOLS, AxisStyle, finish, label, pale
+from latency_model.views.figures.waterfall import notes_of, served
 
 if TYPE_CHECKING:
     from latency_model.views.figures.style import Figure
@@ -95,7 +95,7 @@ def latency_against_load(
         subtitle=_subtitle(drawn),
         x=AxisStyle("Request rate [requests/s]"),
         y=AxisStyle(f"{shown.title} [{shown.unit}]"),
-        notes=_notes(drawn),
+        notes=notes_of(drawn),
         theme=theme,
     )
     return figure.update_yaxes(range=[0.0, top], autorange=False)
@@ -262,19 +262,7 @@ def _mark_limit(figure: Figure, curve: ServingCurve, quantity: str, limit: float
 
 
 def _subtitle(curve: ServingCurve) -> str:
-    setting = curve.setting
-    where = "" if setting.parallelism.devices == 1 else f", {setting.parallelism.describe()}"
     return (
-        f"{label(setting.model.name)} on {label(setting.hardware.title)}{where}, drafter {curve.draft.kind}, "
+        f"{served(curve.setting)}, drafter {curve.draft.kind}, "
         f"{curve.prompt_tokens:,.0f} tokens in, {curve.output_tokens:,.0f} out"
-    )
-
-
-def _notes(curve: ServingCurve) -> Notes:
-    machine = curve.setting.hardware
-    return Notes(
-        device=f"{machine.title} (profile {machine.name} {machine.digest})",
-        assumptions=curve.assumptions,
-        not_modelled=curve.not_modelled,
-        version=package_version(),
     )

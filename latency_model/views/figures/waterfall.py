@@ -12,6 +12,8 @@ from latency_model.views.figures.style import PALETTE, AxisStyle, Notes, finish,
 from latency_model.views.version import package_version
 
 if TYPE_CHECKING:
+    from latency_model.costs.setting import Setting
+    from latency_model.decisions.serving import ServingCurve
     from latency_model.views.figures.style import Figure
 
 __all__ = ["waterfall"]
@@ -103,21 +105,25 @@ def single_point(point: Round | Any, hardware: Any, asked: dict[str, Any]) -> Ro
 
 def point_subtitle(round_: Round) -> str:
     """Model, machine and load of a point."""
-    setting = round_.setting
-    where = "" if setting.parallelism.devices == 1 else f", {setting.parallelism.describe()}"
     return (
-        f"{label(setting.model.name)} on {label(setting.hardware.title)}{where}, batch {float(round_.batch):.0f}, "
-        f"context {float(round_.context):,.0f}, draft length {float(round_.draft_length):.0f} ({round_.draft.kind})"
+        f"{served(round_.setting)}, batch {float(round_.batch):.0f}, context {float(round_.context):,.0f}, "
+        f"draft length {float(round_.draft_length):.0f} ({round_.draft.kind})"
     )
 
 
-def notes_of(round_: Round) -> Notes:
-    """The notes of a single round."""
-    machine = round_.setting.hardware
+def served(setting: Setting) -> str:
+    """Model and machine, with the layout where there are several devices."""
+    where = "" if setting.parallelism.devices == 1 else f", {setting.parallelism.describe()}"
+    return f"{label(setting.model.name)} on {label(setting.hardware.title)}{where}"
+
+
+def notes_of(shown: Round | ServingCurve) -> Notes:
+    """The notes of rounds, or of rounds under load, on one machine."""
+    machine = shown.setting.hardware
     return Notes(
         device=f"{machine.title} (profile {machine.name} {machine.digest})",
-        assumptions=round_.assumptions,
-        not_modelled=round_.not_modelled,
+        assumptions=shown.assumptions,
+        not_modelled=shown.not_modelled,
         version=package_version(),
     )
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from latency_model.decisions.optimize import optimize
+from latency_model.evidence.published.acceptance import PRINTED, trace_acceptance
 from latency_model.evidence.published.record import Group, read_table
 from latency_model.evidence.published.speculation import moesd_round
 from latency_model.specs.acceptance import Acceptance
@@ -23,7 +24,6 @@ __all__ = ["claim"]
 
 MODEL = "Qwen2-57B-A14B"
 DATASETS = ("humaneval", "mtbench")
-POSITIONS = 8
 BATCHES = powers(256, each=2)
 
 
@@ -107,15 +107,14 @@ def _datasets(theme: str) -> Figure:
     figure = go.Figure()
     rows = [row for row in read_table("specdecodebench_acceptance_by_position").rows if row["proposer"] == "eagle"]
     for number, row in enumerate(rows):
-        accepted = Acceptance.survival([float(row[f"s{position}"]) for position in range(1, POSITIONS + 1)])
         plan = optimize(
             "Llama-3.1-8B",
             "h100-sxm",
             draft=Draft.eagle(),
-            acceptance=accepted,
+            acceptance=trace_acceptance(row),
             batch=BATCHES,
             context=1024,
-            max_draft_length=POSITIONS,
+            max_draft_length=PRINTED,
         )
         said = [
             f"<b>{row['dataset']}</b>, batch {batch:.0f}: speedup {gain:.2f} at {drafts} drafted tokens"
